@@ -1,0 +1,123 @@
+"""What a lane hands to a channel, and what comes back: one outcome per member, always."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol
+
+Result = Literal["acknowledged", "refused", "transient", "throttled", "terminal", "in_doubt"]
+Strength = Literal["A0", "A1", "A2", "A3", "A4"]
+
+# Standard Webhooks' example schedule: ten attempts over 75 h 35 min 5 s; a manifest may say otherwise.
+STANDARD_SCHEDULE: tuple[float, ...] = (0, 5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400)
+
+
+@dataclass(frozen=True)
+class Member:
+    """One event on its way to one subscriber. `body` is the CloudEvents dict; `subject` is the wire pseudonym."""
+
+    event_id: str
+    subject: str
+    change_type: str
+    sequence: str
+    body: dict[str, Any] = field(repr=False)
+    idempotency_key: str
+    attempt: int
+    reference: str = ""  # the job id an earlier outcome returned, for probe
+
+
+@dataclass(frozen=True)
+class Call:
+    """Members for one subscriber and the whole time they have. A channel may make several requests of it."""
+
+    subscriber: str
+    members: tuple[Member, ...]
+    timeout_s: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one member.
+
+    acknowledged  the subscriber said yes, as strongly as `strength` says
+    refused       we did not send: the guard or the manifest forbids it (a retry cannot help until settings change)
+    transient     it failed before it can have had an effect; try again
+    throttled     the subscriber asked for time; `retry_after` seconds, or None for our own schedule
+    terminal      the subscriber said no for good
+    in_doubt      the request left and no answer came back: it may have had its effect
+    """
+
+    event_id: str
+    result: Result
+    code: str
+    strength: Strength = "A0"
+    status: int = 0
+    retry_after: float | None = None
+    detail: str = ""  # never personal data: our own words, or a code of the subscriber's
+    digest: str = ""  # keyed digest of the answer; empty when no digest key was given
+    reference: str = ""  # the subscriber's job id, to be asked about later
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most a subscriber may be given; a lane may give less."""
+
+    max_batch: int = 1
+    per_second: float = 10.0
+    concurrency: int = 4
+    max_bytes: int = 1_000_000
+    schedule: tuple[float, ...] = STANDARD_SCHEDULE
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What makes a repeat harmless at this subscriber. None of them: exactly-once is refused."""
+
+    idempotency_key: bool = False  # the subscriber remembers our key
+    natural: bool = False  # doing it twice is doing it once
+    probe: bool = False  # the subscriber can be asked what became of it
+    transaction: bool = False  # effect and key are committed together
+
+    @property
+    def semantics(self) -> frozenset[str]:
+        """Which delivery semantics can be promised."""
+        always = {"at-most-once", "at-least-once"}
+        once = self.idempotency_key or self.natural or self.probe or self.transaction
+        return frozenset(always | {"exactly-once"} if once else always)
+
+
+class Channel(Protocol):
+    """How bytes leave. Safe to call from several threads; nothing here raises for a member or for the network."""
+
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    def send(self, call: Call) -> list[Outcome]:
+        """One outcome per member, in the members' order."""
+        ...
+
+    def probe(self, call: Call) -> list[Outcome]:
+        """Ask what became of members that are in doubt or queued; in_doubt where the subscriber cannot tell."""
+        ...
+
+    def ping(self) -> Outcome:
+        """One harmless authenticated call, for `check --connect`."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def all_members(call: Call, outcome: Outcome) -> list[Outcome]:
+    """The same outcome for every member of the call."""
+    return [replace(outcome, event_id=member.event_id) for member in call.members]
+
+
+def in_order(call: Call, found: Sequence[Outcome]) -> list[Outcome]:
+    """Outcomes in the members' order; a member nobody answered for is in doubt, never forgotten."""
+    by_id = {outcome.event_id: outcome for outcome in found}
+    lost = Outcome("", "in_doubt", "no_result", detail="the subscriber's answer does not mention this member")
+    return [by_id.get(member.event_id) or replace(lost, event_id=member.event_id) for member in call.members]

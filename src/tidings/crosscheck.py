@@ -1,0 +1,278 @@
+"""What no single file can know: whether the files of the folder, the catalogue and the secrets fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from tidings.contract import CHANGE_TYPES, LIFE_CYCLE, Contract
+from tidings.errors import ConfigurationError, Problem, Refused
+from tidings.reading import did_you_mean, listed
+from tidings.secret import readable_by_others, resolve
+from tidings.shapes import Operator, Source, Subscriber
+from tidings.yaml_lines import Document, Place
+
+
+@dataclass(frozen=True)
+class Folder:
+    """What could be read of the folder; `broken` files exist and have problems of their own."""
+
+    directory: Path
+    operator: Operator | None
+    sources: Mapping[str, Source]
+    entities: Mapping[str, Contract]
+    subscribers: Mapping[str, Subscriber]
+    documents: Mapping[str, Document]
+    broken: frozenset[str]
+
+    def say(self, label: str, place: Place, code: str, *says: str) -> Problem:
+        found, expected, what_now = says
+        return self.documents[label].problem(place, code, found, expected, what_now)
+
+    @property
+    def change_types(self) -> set[str]:
+        return set(CHANGE_TYPES) | {name for contract in self.entities.values() for name in contract.types}
+
+    @property
+    def contract_names(self) -> set[str]:
+        return set(self.entities) | {Path(label).stem for label in self.broken if label.startswith("entities/")}
+
+
+def crosscheck(folder: Folder, *, secrets: bool) -> tuple[list[Problem], list[Problem]]:
+    """Problems that stop a start, and warnings that do not."""
+    problems: list[Problem] = []
+    if folder.operator is not None:
+        problems += _banners(folder, folder.operator)
+    for name, source in folder.sources.items():
+        problems += _source(folder, f"sources/{name}.yaml", source)
+    problems += _shared_paths(folder)
+    for name, contract in folder.entities.items():
+        problems += _contract(folder, f"entities/{name}.yaml", contract)
+    for name, subscriber in folder.subscribers.items():
+        problems += _subscriber(folder, f"subscribers/{name}.yaml", subscriber)
+    wrong, warnings = _secrets(folder, every=secrets)
+    return problems + wrong, warnings
+
+
+def _banners(folder: Folder, operator: Operator) -> Iterator[Problem]:
+    label = "tidings.yaml"
+    for at in _repeated([banner.id for banner in operator.banners]):
+        yield folder.say(
+            label, ("banners", at, "id"), "duplicate_id", "a banner id used before", "each once", "Rename it."
+        )
+    for number, banner in enumerate(operator.banners):
+        for at in _repeated([location.id for location in banner.locations]):
+            place = ("banners", number, "locations", at, "id")
+            yield folder.say(label, place, "duplicate_id", "a location id used before", "each once", "Rename it.")
+    kinds = {contract.kind for contract in folder.entities.values()} | folder.contract_names
+    for at, subject in enumerate(operator.test_mode.subjects):
+        kind, colon, key = subject.partition(":")
+        if not colon or not key or kind not in kinds:
+            says = ("another form", f"ENTITY:KEY with ENTITY one of {listed(kinds)}", "Write it like customer:1001.")
+            yield folder.say(label, ("test_mode", "subjects", at), "unknown_contract", *says)
+
+
+def _repeated(ids: list[str]) -> list[int]:
+    return [at for at, name in enumerate(ids) if name in ids[:at]]
+
+
+def _source(folder: Folder, label: str, source: Source) -> Iterator[Problem]:
+    for entity, contract in source.entities.items():
+        yield from _known(folder, label, ("entities", entity), contract, folder.contract_names, "contract")
+    dialects = shelf("dialects")
+    if dialects and source.dialect != "auto":
+        yield from _known(folder, label, ("dialect",), source.dialect, {*dialects, "auto"}, "dialect")
+    if folder.operator is not None:
+        banners = {banner.id: {location.id for location in banner.locations} for banner in folder.operator.banners}
+        yield from _known(folder, label, ("banner",), source.banner, banners, "banner")
+        if source.location is not None and source.banner in banners:
+            yield from _known(folder, label, ("location",), source.location, banners[source.banner], "location")
+    if source.kind == "inbox" and source.path is not None:
+        yield folder.say(label, ("path",), "unknown_key", "a path", "none: an inbox is ours", "Remove it.")
+    if source.kind == "files":
+        yield from _drop_folder(folder, label, source)
+
+
+def _drop_folder(folder: Folder, label: str, source: Source) -> Iterator[Problem]:
+    if source.path is None:
+        yield folder.say(label, ("path",), "missing_key", "nothing", "the drop folder", "Add `path:`.")
+        return
+    path = (folder.directory / source.path).resolve()
+    if not path.is_dir():
+        found = "a file" if path.exists() else "no such folder"
+        yield folder.say(label, ("path",), "missing_folder", found, "the drop folder", "Create the folder.")
+    if folder.operator is not None:
+        data = (folder.directory / folder.operator.data).resolve()
+        if path.is_relative_to(data) or data.is_relative_to(path):
+            says = ("a folder that overlaps the data folder", "a folder of its own", "Move one of them.")
+            yield folder.say(label, ("path",), "path_overlaps", *says)
+
+
+def _shared_paths(folder: Folder) -> Iterator[Problem]:
+    """Two sources on one folder would each take every message."""
+    seen: dict[Path, str] = {}
+    for name, source in sorted(folder.sources.items()):
+        if source.kind != "files" or source.path is None:
+            continue
+        path = (folder.directory / source.path).resolve()
+        for other, owner in seen.items():
+            if path.is_relative_to(other) or other.is_relative_to(path):
+                says = (
+                    f"a folder that overlaps that of source {owner}",
+                    "a folder of its own",
+                    "Give each source its own.",
+                )
+                yield folder.say(f"sources/{name}.yaml", ("path",), "path_overlaps", *says)
+        seen.setdefault(path, name)
+
+
+def _contract(folder: Folder, label: str, contract: Contract) -> Iterator[Problem]:
+    known = {*CHANGE_TYPES, *contract.types}
+    for name in contract.types:
+        if name in CHANGE_TYPES or name in (*LIFE_CYCLE, "default"):
+            yield folder.say(
+                label, ("types", name), "duplicate_id", "a name Tidings already uses", "a new name", "Rename it."
+            )
+    for path, rule in contract.fields.items():
+        place = ("fields", path)
+        if rule.type is not None:
+            yield from _known(folder, label, (*place, "type"), rule.type, known, "type")
+        if rule.type is None and rule.lifecycle is None:
+            yield folder.say(label, place, "missing_key", "neither type nor lifecycle", "one of them", "Add `type:`.")
+        if (rule.type == "consent") != (rule.consent is not None):
+            says = ("one without the other", "`type: consent` and `consent:` together", "Add the missing one.")
+            yield folder.say(label, place, "missing_key", *says)
+        if rule.consent is not None and set(rule.consent.granted) & set(rule.consent.withdrawn):
+            says = ("a value that is both granted and withdrawn", "one meaning per value", "Remove it from one list.")
+            yield folder.say(label, (*place, "consent"), "wrong_value", *says)
+    for path in contract.identifiers:
+        yield from _known(folder, label, ("identifiers", path), path, {*contract.fields, *contract.key}, "field")
+
+
+def _subscriber(folder: Folder, label: str, subscriber: Subscriber) -> Iterator[Problem]:
+    types, wanted = folder.change_types, [name for name in subscriber.types if name != "*"]
+    for at, name in enumerate(subscriber.types):
+        if name != "*":
+            yield from _known(folder, label, ("types", at), name, types, "type")
+    for at, name in enumerate(subscriber.entities):
+        if name != "*":
+            yield from _known(folder, label, ("entities", at), name, folder.contract_names, "contract")
+    for section in ("semantics", "sla"):
+        for name in getattr(subscriber, section):
+            if name == "default":
+                continue
+            yield from _known(folder, label, (section, name), name, {*types, "default"}, "type")
+            if "*" not in subscriber.types and name in types and name not in wanted:
+                says = (
+                    f"{name}, which this subscriber is not sent",
+                    f"one of {listed(wanted)}",
+                    "Add it to types, or remove it.",
+                )
+                yield folder.say(label, (section, name), "unknown_type", *says)
+    yield from _auth(folder, label, subscriber)
+    yield from _manifest(folder, label, subscriber)
+
+
+def _auth(folder: Folder, label: str, subscriber: Subscriber) -> Iterator[Problem]:
+    auth = subscriber.auth
+    if auth is None:
+        return
+    if auth.kind != "none" and auth.secret is None:
+        yield folder.say(label, ("auth", "secret"), "missing_key", "nothing", "env:NAME or file:NAME", "Add `secret:`.")
+    if auth.kind == "none" and auth.secret is not None:
+        yield folder.say(label, ("auth", "secret"), "unknown_key", "a secret", "none for kind none", "Remove it.")
+    if auth.kind == "header" and auth.header is None:
+        yield folder.say(label, ("auth", "header"), "missing_key", "nothing", "the header's name", "Add `header:`.")
+
+
+def _manifest(folder: Folder, label: str, subscriber: Subscriber) -> Iterator[Problem]:
+    from tidings.channels.manifest import load_manifest, manifest_names
+
+    own = folder.directory / "manifests"
+    names = {*manifest_names(), *(path.stem for path in own.glob("*.yaml"))}
+    if subscriber.manifest not in names:
+        yield from _known(folder, label, ("manifest",), subscriber.manifest, names, "manifest")
+        return
+    try:
+        manifest = load_manifest(subscriber.manifest, own)
+    except ConfigurationError as error:
+        yield from error.problems
+        return
+    types = folder.change_types if "*" in subscriber.types else set(subscriber.types) & folder.change_types
+    refused: dict[str, list[str]] = {}
+    for name in sorted(types):
+        asked = subscriber.semantics_for(name)
+        if asked not in manifest.capabilities(name).semantics:
+            refused.setdefault(name if name in subscriber.semantics else "default", []).append(name)
+    for key, names_refused in refused.items():
+        asked = subscriber.semantics_for(key)
+        says = (
+            f"{asked} for {listed(names_refused)}",
+            f"at-most-once or at-least-once: the {subscriber.manifest} manifest declares no idempotency key, natural verb, probe or transaction there",
+            "Ask for less, or choose a verb that carries it.",
+        )
+        yield folder.say(label, ("semantics", key), "semantics_not_carried", *says)
+
+
+def _secrets(folder: Folder, *, every: bool) -> tuple[list[Problem], list[Problem]]:
+    problems: list[Problem] = []
+    warnings: list[Problem] = []
+    if folder.operator is None:
+        return problems, warnings
+    home = folder.directory / folder.operator.secrets.folder
+    for label, place, reference in _references(folder, every=every):
+        try:
+            secret = resolve(reference, home)
+            exposed = readable_by_others(reference, home)
+        except Refused as error:
+            problems.append(folder.say(label, place, error.code, error.found, error.expected, error.what_now))
+            continue
+        if place == ("master_key",) and not _is_master_key(secret.reveal_bytes()):
+            says = (
+                "another value in the file",
+                "64 hexadecimal digits (32 bytes)",
+                "Restore the key, or run `tidings init`.",
+            )
+            problems.append(folder.say(label, place, "master_key", *says))
+        if exposed:
+            says = ("a file that others may read", "permissions 0600", "Run chmod 600 on it.")
+            warnings.append(folder.say(label, place, "secret_exposed", *says))
+    return problems, warnings
+
+
+def _is_master_key(value: bytes) -> bool:
+    try:
+        return len(bytes.fromhex(value.decode("ascii"))) == 32
+    except ValueError:
+        return False
+
+
+def _references(folder: Folder, *, every: bool) -> Iterator[tuple[str, Place, str]]:
+    assert folder.operator is not None
+    yield "tidings.yaml", ("master_key",), folder.operator.master_key
+    if not every:
+        return
+    for at, alert in enumerate(folder.operator.alerts):
+        if alert.secret is not None:
+            yield "tidings.yaml", ("alerts", at, "secret"), alert.secret
+    for name, subscriber in folder.subscribers.items():
+        label = f"subscribers/{name}.yaml"
+        if subscriber.auth is not None and subscriber.auth.secret is not None:
+            yield label, ("auth", "secret"), subscriber.auth.secret
+        if subscriber.signing_secret is not None:
+            yield label, ("signing_secret",), subscriber.signing_secret
+
+
+def shelf(name: str) -> set[str]:
+    """The names of what the catalogue holds of one kind."""
+    entries = files("tidings").joinpath(f"catalog/{name}").iterdir()
+    return {entry.name.removesuffix(".yaml") for entry in entries if entry.name.endswith(".yaml")}
+
+
+def _known(folder: Folder, label: str, place: Place, name: str, names: Iterable[str], noun: str) -> Iterator[Problem]:
+    """A problem when `name` is none of `names`."""
+    if name not in (known := set(names)):
+        what_now = f"Name one that exists.{did_you_mean(name, known)}"
+        yield folder.say(label, place, f"unknown_{noun}", name[:40], f"one of {listed(known)}", what_now)

@@ -1,0 +1,162 @@
+"""The operator's policy documents as data: rules with their file and line, and what they include from the catalogue."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+
+from tidings import yaml_lines
+from tidings.errors import Problem
+from tidings.reading import did_you_mean, listed
+from tidings.yaml_lines import Document, Place, Value
+
+KEYS = ("version", "include", "rules")
+
+
+@dataclass(frozen=True)
+class RuleDocument:
+    """One rule as written; the gate gives it meaning."""
+
+    id: str
+    data: dict[str, Value]
+    document: Document = field(repr=False, compare=False)
+    place: Place
+
+    @property
+    def file(self) -> str:
+        return self.document.file
+
+    @property
+    def line(self) -> int:
+        return self.document.line(self.place)
+
+    def problem(self, path: Place, code: str, found: str, expected: str, what_now: str) -> Problem:
+        """A problem at a path inside this rule, with its own line."""
+        return self.document.problem((*self.place, *path), code, found, expected, what_now)
+
+
+@dataclass(frozen=True)
+class Policies:
+    """Every rule in force: the operator's own, then what is included and not replaced by an own rule of that id."""
+
+    versions: tuple[str, ...]
+    rules: tuple[RuleDocument, ...]
+    documents: tuple[Document, ...] = field(repr=False, compare=False)
+
+    @property
+    def version(self) -> str:
+        """A digest of what the rules say; comments and spacing do not change it."""
+        said = {"versions": list(self.versions), "rules": [rule.data for rule in self.rules]}
+        text = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def read(folder: Path, label: str) -> tuple[Policies, list[Problem]]:
+    """All documents of the policy folder and what they include."""
+    own, problems = [], []
+    for path in sorted(folder.glob("*.yaml")):
+        document, wrong = yaml_lines.read(path, f"{label}/{path.name}")
+        problems += wrong
+        if document:
+            own.append(document)
+            problems += _shape(document)
+    included, wrong = _included(own)
+    problems += wrong
+    mine = [rule for document in own for rule in _rules(document)]
+    theirs = [rule for document in included for rule in _rules(document)]
+    problems += _twice(mine)
+    ids = {rule.id for rule in mine}
+    rules = (*mine, *(rule for rule in theirs if rule.id not in ids))
+    versions = tuple(str(document.data.get("version", "")) for document in (*own, *included))
+    return Policies(versions, rules, (*own, *included)), problems
+
+
+def _included(own: list[Document]) -> tuple[list[Document], list[Problem]]:
+    """What the documents include, each once, in order; a catalogue document may include another."""
+    shelf = {Path(str(entry)).stem: entry for entry in files("tidings").joinpath("catalog/anchors").iterdir()}
+    found: dict[str, Document] = {}
+    problems: list[Problem] = []
+    waiting = [(document, *entry) for document in own for entry in _includes(document)]
+    while waiting:
+        document, place, name = waiting.pop(0)
+        if name in found:
+            continue
+        if name not in shelf or not str(shelf[name]).endswith(".yaml"):
+            what_now = f"Name one of them.{did_you_mean(name, shelf)}"
+            problems.append(document.problem(place, "unknown_include", name[:40], f"one of {listed(shelf)}", what_now))
+            continue
+        label = f"catalog/anchors/{name}.yaml"
+        included, wrong = yaml_lines.parse(shelf[name].read_text(encoding="utf-8"), label)
+        problems += wrong
+        if included:
+            problems += _shape(included)
+            found[name] = included
+            waiting += [(included, *entry) for entry in _includes(included)]
+    return list(found.values()), problems
+
+
+def _includes(document: Document) -> Iterator[tuple[Place, str]]:
+    value = document.data.get("include")
+    if isinstance(value, str):
+        yield ("include",), value
+    for index, name in enumerate(value if isinstance(value, list) else ()):
+        if isinstance(name, str):
+            yield ("include", index), name
+
+
+def _rules(document: Document) -> Iterator[RuleDocument]:
+    rules = document.data.get("rules")
+    for index, rule in enumerate(rules if isinstance(rules, list) else ()):
+        if isinstance(rule, dict) and isinstance(rule.get("id"), str):
+            yield RuleDocument(rule["id"], rule, document, ("rules", index))
+
+
+def _shape(document: Document) -> list[Problem]:
+    """Only the frame is checked here; what a rule may say is the gate's to know."""
+    say, data = document.problem, document.data
+    problems = [
+        say(
+            (key,),
+            "unknown_key",
+            "a key nobody reads",
+            f"one of {listed(KEYS)}",
+            f"Remove it.{did_you_mean(key, KEYS)}",
+        )
+        for key in data
+        if key not in KEYS
+    ]
+    if "rules" not in data and "include" not in data:
+        problems.append(
+            say((), "missing_key", "neither rules nor include", "one of them", "Add `rules:` or `include:`.")
+        )
+    if "version" in data and not isinstance(data["version"], str):
+        problems.append(say(("version",), "wrong_type", "a value that is not text", "text", "Put it in quotes."))
+    include = data.get("include", [])
+    if not isinstance(include, str) and not (isinstance(include, list) and all(isinstance(n, str) for n in include)):
+        problems.append(
+            say(("include",), "wrong_type", "another shape", "a name or a list of names", "Name documents.")
+        )
+    rules = data.get("rules", [])
+    if not isinstance(rules, list):
+        return [*problems, say(("rules",), "wrong_type", "another shape", "a list of rules", "Write `- id: …`.")]
+    for index, rule in enumerate(rules):
+        if not isinstance(rule, dict) or not isinstance(rule.get("id"), str):
+            problems.append(say(("rules", index), "missing_key", "a rule without an id", "an id", "Add `id:` as text."))
+    return problems
+
+
+def _twice(rules: list[RuleDocument]) -> list[Problem]:
+    first: dict[str, RuleDocument] = {}
+    problems = []
+    for rule in rules:
+        if rule.id in first:
+            where = f"{first[rule.id].file}:{first[rule.id].line}"
+            problems.append(
+                rule.problem(("id",), "duplicate_id", f"{rule.id}, already at {where}", "each id once", "Rename one.")
+            )
+        first.setdefault(rule.id, rule)
+    return problems

@@ -1,0 +1,273 @@
+"""The operator's folder, read once, as frozen typed models; or every problem of every file at once.
+
+    settings = load("my-shop")
+    settings.sources["crm"].dialect, settings.entities["customer"].typed_fields, settings.subscribers["klaviyo"].types
+
+The folder is the only thing that is configuration. What is checked here needs no Spark, no network and no clock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidings import policy, yaml_lines
+from tidings.contract import CHANGE_TYPES, Contract
+from tidings.crosscheck import Folder, crosscheck
+from tidings.errors import ConfigurationError, Problem, Refused
+from tidings.policy import Policies
+from tidings.reading import M, into
+from tidings.secret import Secret, resolve
+from tidings.shapes import Alert, Banner, NetworkRules, Operator, RunLimits, Source, Subscriber, TestMode
+
+if TYPE_CHECKING:
+    from tidings.seal.keyring import Keyring
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+
+
+@dataclass(frozen=True)
+class Site:
+    """A location with what it inherits: one row of the dimension that events are placed in."""
+
+    banner: str
+    id: str
+    locale: str
+    routing_hint: str
+    jurisdiction: str
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything the folder says. `warnings` are problems that stop nothing."""
+
+    directory: Path
+    operator: Operator
+    sources: Mapping[str, Source]
+    entities: Mapping[str, Contract]
+    subscribers: Mapping[str, Subscriber]
+    policies: Policies
+    warnings: tuple[Problem, ...] = ()
+    documents: Mapping[str, yaml_lines.Document] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def tenant(self) -> str:
+        return self.operator.tenant
+
+    @property
+    def jurisdiction(self) -> str:
+        return self.operator.jurisdiction
+
+    @cached_property
+    def banners(self) -> dict[str, Banner]:
+        return {banner.id: banner for banner in self.operator.banners}
+
+    @cached_property
+    def locations(self) -> dict[tuple[str, str], Site]:
+        """(banner, location) → its site, inherited values filled in."""
+        return {(site.banner, site.id): site for site in self._sites()}
+
+    def _sites(self) -> Iterator[Site]:
+        for banner in self.operator.banners:
+            for place in banner.locations:
+                jurisdiction = place.jurisdiction or banner.jurisdiction or self.operator.jurisdiction
+                hint = place.routing_hint or banner.routing_hint
+                yield Site(banner.id, place.id, place.locale or banner.locale, hint, jurisdiction)
+
+    @property
+    def data_path(self) -> Path:
+        return (self.directory / self.operator.data).absolute()
+
+    @property
+    def manifests_path(self) -> Path:
+        """The operator's own manifests, beside those of the catalogue."""
+        return self.directory / "manifests"
+
+    def source_path(self, name: str) -> Path:
+        """A files source's drop folder."""
+        return (self.directory / (self.sources[name].path or "")).absolute()
+
+    @property
+    def test_mode(self) -> TestMode:
+        return self.operator.test_mode
+
+    @property
+    def alerts(self) -> tuple[Alert, ...]:
+        return self.operator.alerts
+
+    @property
+    def network(self) -> NetworkRules:
+        return self.operator.network
+
+    @property
+    def run(self) -> RunLimits:
+        return self.operator.run
+
+    @cached_property
+    def change_types(self) -> tuple[str, ...]:
+        """The fifteen, then the operator's own, sorted."""
+        own = {name for contract in self.entities.values() for name in contract.types}
+        return (*CHANGE_TYPES, *sorted(own - set(CHANGE_TYPES)))
+
+    @cached_property
+    def policy_version(self) -> str:
+        """Changes when a rule in force or the law in the catalogue changes, and for no other reason."""
+        return hashlib.sha256(f"{self.policies.version}\x1f{catalogue_version()}".encode()).hexdigest()[:16]
+
+    def secret(self, reference: str) -> Secret:
+        return resolve(reference, self.directory / self.operator.secrets.folder)
+
+    @cached_property
+    def keyring(self) -> Keyring:
+        from tidings.seal.keyring import Keyring
+
+        return Keyring(master_key(self))
+
+
+def master_key(settings: Settings) -> bytes:
+    """The 32 bytes everything else is derived from."""
+    try:
+        key = bytes.fromhex(settings.secret(settings.operator.master_key).reveal())
+    except ValueError:
+        key = b""
+    if len(key) != 32:
+        expected = "64 hexadecimal digits (32 bytes)"
+        raise Refused("master_key", "another value in the master key", expected, "Restore the key that made this data.")
+    return key
+
+
+def catalogue_version() -> str:
+    """A digest of the law that comes with the package: anchors and statutes."""
+    digest = hashlib.sha256()
+    for shelf in ("anchors", "statutes"):
+        for entry in sorted(files("tidings").joinpath(f"catalog/{shelf}").iterdir(), key=lambda entry: entry.name):
+            if entry.is_file() and not entry.name.startswith((".", "__")):
+                digest.update(f"{shelf}/{entry.name}\x1f".encode() + entry.read_bytes() + b"\x1e")
+    return digest.hexdigest()[:16]
+
+
+def load(directory: str | Path, *, secrets: bool = True) -> Settings:
+    """The folder as settings. `secrets=False` is for verbs that only read: a missing subscriber secret is no problem."""
+    settings, problems = examine(directory, secrets=secrets)
+    if problems or settings is None:
+        raise ConfigurationError(problems)
+    return settings
+
+
+def examine(directory: str | Path, *, secrets: bool = True) -> tuple[Settings | None, list[Problem]]:
+    """The settings as far as they can be read, and every problem; settings are whole only when there is none."""
+    root = Path(directory)
+    if not root.is_dir():
+        found = "a file" if root.exists() else "no such folder"
+        return None, [
+            Problem(str(directory), 0, "(folder)", "missing_folder", found, "a folder", "Run `tidings init DIR`.")
+        ]
+    reader = _FolderReader(root)
+    operator = reader.operator()
+    folder = Folder(
+        directory=root,
+        operator=operator,
+        sources=reader.shelf("sources", Source),
+        entities=reader.shelf("entities", Contract),
+        subscribers=reader.shelf("subscribers", Subscriber),
+        documents=reader.documents,
+        broken=frozenset(reader.broken),
+    )
+    policies = reader.policies()
+    wrong, warnings = crosscheck(folder, secrets=secrets)
+    problems = sorted({*reader.problems, *wrong})
+    if operator is None:
+        return None, problems
+    parts = (folder.sources, folder.entities, folder.subscribers, policies)
+    return Settings(root, operator, *parts, tuple(sorted(warnings)), reader.documents), problems
+
+
+class _FolderReader:
+    """Reads the files of one folder and keeps what was wrong with each."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.problems: list[Problem] = []
+        self.documents: dict[str, yaml_lines.Document] = {}
+        self.broken: set[str] = set()  # files that exist and could not be used: others may still refer to them
+
+    def operator(self) -> Operator | None:
+        if not (self.root / "tidings.yaml").exists():
+            self._problem(
+                "tidings.yaml",
+                "missing_file",
+                "no tidings.yaml here",
+                "an operator's folder",
+                "Run `tidings init DIR`, or name the folder with -C.",
+            )
+            return None
+        return self._one("tidings.yaml", Operator)
+
+    def shelf(self, folder: str, model: type[M]) -> dict[str, M]:
+        """Every NAME.yaml of a folder, by name; the folder must be there and hold at least one."""
+        if not self._paths(folder):
+            return {}
+        found = {}
+        for path in self._paths(folder):
+            instance = self._one(f"{folder}/{path.name}", model, path.stem)
+            if instance is not None:
+                found[path.stem] = instance
+        return found
+
+    def policies(self) -> Policies:
+        self._paths("policy")
+        policies, wrong = policy.read(self.root / "policy", "policy")
+        self.problems += wrong
+        return policies
+
+    def _paths(self, folder: str) -> list[Path]:
+        path = self.root / folder
+        if not path.is_dir():
+            self._problem(
+                folder, "missing_folder", "nothing", "a folder of YAML files", f"Create {folder}/ and put a file in it."
+            )
+            return []
+        entries = sorted(path.iterdir())
+        for entry in entries:
+            if entry.suffix == ".yml":
+                self._problem(
+                    f"{folder}/{entry.name}",
+                    "unexpected_file",
+                    "the ending .yml",
+                    ".yaml",
+                    f"Rename it to {entry.stem}.yaml.",
+                )
+        found = [entry for entry in entries if entry.suffix == ".yaml" and not entry.name.startswith(".")]
+        if not found:
+            self._problem(folder, "missing_file", "no .yaml file", "at least one", f"Put a file in {folder}/.")
+        return found
+
+    def _one(self, label: str, model: type[M], name: str = "") -> M | None:
+        if name and not _NAME.fullmatch(name):
+            self._problem(
+                label,
+                "wrong_name",
+                "this file name",
+                "small letters, digits, _ or -, a letter first",
+                "Rename the file.",
+            )
+        document, wrong = yaml_lines.read(self.root / label, label)
+        instance = None
+        if document is not None:
+            self.documents[label] = document
+            instance, wrong = into(model, document, name)
+        if instance is None:
+            self.broken.add(label)
+        self.problems += wrong
+        return instance
+
+    def _problem(self, file: str, code: str, found: str, expected: str, what_now: str) -> None:
+        self.problems.append(
+            Problem(file, 0, "(folder)" if "." not in file else "(file)", code, found, expected, what_now)
+        )

@@ -1,0 +1,237 @@
+"""The shapes of tidings.yaml, sources/*.yaml and subscribers/*.yaml."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field
+
+from tidings.contract import (
+    DistinctTexts,
+    Flag,
+    Jurisdiction,
+    Model,
+    Name,
+    Number,
+    Scalar,
+    Text,
+    TypeName,
+    Whole,
+    Wrong,
+)
+
+Semantics = Literal["at-most-once", "at-least-once", "exactly-once"]
+ALERTS = ("deadline_at_risk", "breaker_open", "dead_letters", "silent_source")
+
+
+def _reference(value: str) -> str:
+    kind, _, name = value.partition(":")
+    if kind not in ("env", "file") or not name:
+        # The value may be the secret itself, so the message never repeats it.
+        raise Wrong(
+            "env:NAME or file:NAME", "Put the secret in a file of the secrets folder and name it.", "secret_in_clear"
+        )
+    return value
+
+
+def _address(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        usable = bool(parts.scheme and parts.hostname) and not any(c.isspace() for c in value)
+        _ = parts.port
+    except ValueError:
+        usable = False
+    if not usable:
+        raise Wrong("an address like https://host/path", "Write the whole address.")
+    if parts.username is not None or parts.password is not None:
+        raise Wrong("an address without user or password", "Move the credentials to auth.", "secret_in_clear")
+    return value
+
+
+def _network(value: str) -> str:
+    try:
+        ipaddress.ip_network(value)
+    except ValueError:
+        raise Wrong("a network like 10.0.0.0/8 or one address", "Write it in CIDR form, host bits zero.") from None
+    return value
+
+
+def _locale(value: str) -> str:
+    parts = value.split("-")
+    if not (2 <= len(parts[0]) <= 3 and all(p.isascii() and p.isalnum() and len(p) <= 8 for p in parts)):
+        raise Wrong("a language tag like en-US", "Write a BCP 47 tag.")
+    return value
+
+
+SecretRef = Annotated[
+    str, AfterValidator(_reference), Field(description="env:NAME or file:NAME (a file of the secrets folder)")
+]
+Url = Annotated[str, Field(max_length=2000, description="an address like https://host/path"), AfterValidator(_address)]
+Locale = Annotated[str, Field(max_length=35, description="a language tag like en-US"), AfterValidator(_locale)]
+Network = Annotated[str, Field(description="a network like 10.0.0.0/8"), AfterValidator(_network)]
+PlaceName = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", description="letters, digits, _ . - (at most 63)")
+]
+Seconds = Annotated[Number, Field(gt=0, le=31_536_000, description="seconds, more than 0, at most a year")]
+
+
+class Location(Model):
+    """A store, site or channel of a banner; what it does not say it takes from its banner."""
+
+    id: PlaceName
+    locale: Locale | None = None
+    routing_hint: Text | None = None
+    jurisdiction: Jurisdiction | None = None
+
+
+class Banner(Model):
+    """One brand of the portfolio and its locations."""
+
+    id: PlaceName
+    locale: Locale = "en-US"
+    routing_hint: Text = ""
+    jurisdiction: Jurisdiction | None = None
+    locations: tuple[Location, ...] = ()
+
+
+class Portfolio(Model):
+    name: Text
+
+
+class SecretsFolder(Model):
+    folder: Text = "secrets"
+
+
+class TestMode(Model):
+    """With test mode on only the listed subjects reach a subscriber; everybody else's deliveries are refused and recorded."""
+
+    __test__ = False  # pytest must not take the name for a test class
+
+    enabled: Flag = False
+    subjects: Annotated[DistinctTexts, Field(description="subjects like customer:1001")] = ()
+
+
+class WebhookAlert(Model):
+    kind: Literal["webhook"]
+    url: Url
+    secret: SecretRef | None = None
+    on: tuple[Literal["deadline_at_risk", "breaker_open", "dead_letters", "silent_source"], ...] = ALERTS  # type: ignore[assignment]
+
+
+class EmailAlert(Model):
+    kind: Literal["email"]
+    smtp: Annotated[str, Field(pattern=r"^[A-Za-z0-9.\-\[\]:]+:[0-9]{1,5}$", description="host:port")]
+    from_: Annotated[Text, Field(alias="from")]
+    to: Annotated[tuple[Text, ...], Field(min_length=1)]
+    secret: SecretRef | None = None
+    on: tuple[Literal["deadline_at_risk", "breaker_open", "dead_letters", "silent_source"], ...] = ALERTS  # type: ignore[assignment]
+
+
+Alert = Annotated[WebhookAlert | EmailAlert, Field(discriminator="kind")]
+
+
+class NetworkRules(Model):
+    allow: Annotated[tuple[Network, ...], Field(description="private networks that subscribers may live in")] = ()
+
+
+class RunLimits(Model):
+    """How hard one machine works; every default is a number with a measurement behind it."""
+
+    slots: Annotated[Whole, Field(ge=2, le=1024, description="Spark task slots, 2 or more")] | None = None
+    batch_files: Annotated[Whole, Field(ge=1, le=100_000, description="files per batch")] = 64
+    fast_budget_s: Seconds = 3.0
+    slow_budget_s: Seconds = 60.0
+    idle_s: Seconds = 1.0
+
+
+class Operator(Model):
+    """tidings.yaml: who the operator is and where things live."""
+
+    tenant: Name
+    portfolio: Portfolio | None = None
+    banners: Annotated[tuple[Banner, ...], Field(min_length=1, description="at least one banner")]
+    jurisdiction: Annotated[
+        Jurisdiction, Field(description="where a subject lives when its record does not say, like US-CA")
+    ]
+    data: Text = "data"
+    secrets: SecretsFolder = SecretsFolder()
+    master_key: SecretRef
+    test_mode: TestMode = TestMode()
+    alerts: tuple[Alert, ...] = ()
+    network: NetworkRules = NetworkRules()
+    run: RunLimits = RunLimits()
+
+
+class Source(Model):
+    """sources/NAME.yaml: how messages arrive and what they mean."""
+
+    name: str = Field(default="", exclude=True, json_schema_extra={"internal": True})
+    kind: Annotated[Literal["files", "inbox"], Field(description="files or inbox")]
+    path: Annotated[Text, Field(description="the drop folder")] | None = None
+    dialect: Annotated[Name, Field(description="a dialect of the catalogue, or auto")] = "auto"
+    entities: Annotated[dict[Text, Name], Field(min_length=1, description="the vendor's table or object → contract")]
+    banner: PlaceName
+    location: PlaceName | None = None
+    snapshot: Annotated[Literal["state", "emit"], Field(description="state or emit")] = "state"
+    after: Annotated[Literal["archive", "delete", "keep"], Field(description="archive, delete or keep")] = "keep"
+    silent_after: Seconds | None = None
+
+
+class Auth(Model):
+    kind: Annotated[Literal["bearer", "basic", "header", "none"], Field(description="bearer, basic, header or none")]
+    secret: SecretRef | None = None
+    header: Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$", description="a header name")] | None = None
+    user: Text | None = None
+
+
+class Rate(Model):
+    """Narrower limits than the vendor's own."""
+
+    per_second: Annotated[Number, Field(gt=0, le=1_000_000, description="calls per second, more than 0")] | None = None
+    concurrency: Annotated[Whole, Field(ge=1, le=10_000, description="calls at once, 1 or more")] | None = None
+    batch: Annotated[Whole, Field(ge=1, le=100_000, description="members per call, 1 or more")] | None = None
+
+
+class Subscriber(Model):
+    """subscribers/NAME.yaml: a system that must know, how it is reached and what it is promised."""
+
+    name: str = Field(default="", exclude=True, json_schema_extra={"internal": True})
+    manifest: Annotated[Name, Field(description="a manifest of the catalogue")]
+    url: Url | None = None
+    auth: Auth | None = None
+    signing_secret: SecretRef | None = None
+    vars: dict[Name, Scalar] = Field(default_factory=dict)
+    role: Annotated[
+        Literal["marketing", "service", "analytics", "ads", "loyalty", "warehouse", "agent"],
+        Field(description="what it uses the data for: marketing, service, analytics, ads, loyalty, warehouse or agent"),
+    ]
+    region: Jurisdiction
+    dpa: Annotated[Flag, Field(description="true when a data processing agreement is signed")] = False
+    types: Annotated[tuple[TypeName | Literal["*"], ...], Field(min_length=1, description='change types, or ["*"]')] = (
+        "*",
+    )
+    entities: Annotated[tuple[Name | Literal["*"], ...], Field(min_length=1, description='contracts, or ["*"]')] = (
+        "*",
+    )
+    filter: Annotated[Text, Field(description="a CESQL expression")] | None = None
+    semantics: Annotated[
+        dict[TypeName, Semantics],
+        Field(description="default or a change type → at-most-once, at-least-once, exactly-once"),
+    ] = Field(default_factory=dict)
+    sla: Annotated[dict[TypeName, Seconds], Field(description="default or a change type → seconds")] = Field(
+        default_factory=dict
+    )
+    rate: Rate = Rate()
+
+    def wants(self, change_type: str, entity: str) -> bool:
+        """Whether an event of this type and contract makes a pair, before the filter is looked at."""
+        return bool({"*", change_type} & set(self.types)) and bool({"*", entity} & set(self.entities))
+
+    def semantics_for(self, change_type: str) -> Semantics:
+        return self.semantics.get(change_type, self.semantics.get("default", "at-least-once"))
+
+    def sla_for(self, change_type: str) -> float:
+        """Seconds from the change to the acknowledgement."""
+        return self.sla.get(change_type, self.sla.get("default", 900.0))

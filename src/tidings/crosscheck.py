@@ -139,8 +139,6 @@ def _contract(folder: Folder, label: str, contract: Contract) -> Iterator[Proble
         place = ("fields", path)
         if rule.type is not None:
             yield from _known(folder, label, (*place, "type"), rule.type, known, "type")
-        if rule.type is None and rule.lifecycle is None:
-            yield folder.say(label, place, "missing_key", "neither type nor lifecycle", "one of them", "Add `type:`.")
         if (rule.type == "consent") != (rule.consent is not None):
             says = ("one without the other", "`type: consent` and `consent:` together", "Add the missing one.")
             yield folder.say(label, place, "missing_key", *says)

@@ -1,0 +1,312 @@
+"""A vendor's API as data: the shape of catalog/subscribers/*.yaml and how one is read.
+
+A manifest says which verbs a vendor has, what a request looks like, what counts as success, what a repeat does and how
+much an acknowledgement proves. It holds no code: values are literals or the expressions of `mapping`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from tidings import yaml_lines
+from tidings.channels.call import STANDARD_SCHEDULE, Capabilities, Limits, Result, Strength
+from tidings.channels.mapping import check_path_template, check_template
+from tidings.errors import ConfigurationError, Problem
+
+Encoding = Literal["json", "form", "none"]
+Idempotency = Literal["natural", "header", "field", "none"]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class Auth(Strict):
+    """How the subscriber's secret is shown. `body` puts it where a template says `=secret`."""
+
+    kind: Literal["bearer", "basic", "header", "body", "none"] = "none"
+    header: str = "Authorization"
+    prefix: str = ""
+    user: str | None = None  # basic: the fixed user, the secret is the password
+    password: str | None = None  # basic: the fixed password, the secret is the user
+
+
+class Check(Strict):
+    """A condition on the decoded answer; with no comparison it asks whether anything is there."""
+
+    path: str = ""
+    equals: Any = Field(default=None, alias="is")
+    among: tuple[Any, ...] = Field(default=(), alias="in")
+    not_among: tuple[Any, ...] = Field(default=(), alias="not_in")
+    empty: bool | None = None
+
+
+class Rule(Check):
+    """The first rule whose status and condition both fit decides a request that is not a success."""
+
+    status: tuple[int | str, ...] = ()
+    result: Result
+    code: str = ""
+
+
+class Success(Strict):
+    status: tuple[int | str, ...] = ("2xx",)
+    body: tuple[Check, ...] = ()
+
+
+class Items(Strict):
+    """Where an answer speaks of single members.
+
+    `style: all` lists every member and `failed` picks the bad ones; `style: failures` lists only the bad ones.
+    `match: index` is the position in the request; otherwise it is a path in the item, compared with `ours`.
+    """
+
+    style: Literal["all", "failures"]
+    at: str
+    match: str
+    ours: str = "=member.event_id"
+    failed: Check | None = None
+    code: str = ""
+    transient_codes: tuple[Any, ...] = ()
+
+
+class Counts(Strict):
+    """Only a number of bad members comes back: a batch with any is halved until the bad ones stand alone."""
+
+    invalid: str
+
+
+class Batch(Strict):
+    """Many members in one request: `item` per member, gathered in an array at `at` in the body."""
+
+    at: str
+    item: Any
+    max: int = Field(gt=0)
+    max_bytes: int = Field(default=1_000_000, gt=0)
+
+
+class Probe(Strict):
+    """Ask what became of a member. No rule fits: still pending, so still in doubt."""
+
+    method: str = "GET"
+    path: str
+    query: dict[str, Any] = {}
+    strength: Strength = "A3"
+    rules: tuple[Rule, ...]
+
+
+class Verb(Strict):
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "POST"
+    path: str
+    query: dict[str, Any] = {}
+    headers: dict[str, str] = {}
+    encoding: Encoding = "json"
+    body: Any = None
+    batch: Batch | None = None
+    require: tuple[str, ...] = ()
+    require_any: tuple[str, ...] = ()
+    success: Success = Success()
+    items: Items | None = None
+    counts: Counts | None = None
+    failures: tuple[Rule, ...] = ()
+    idempotency: Idempotency
+    ack: Strength
+    job: str = ""
+    probe: Probe | None = None
+    timeout_s: float = Field(default=30, gt=0)
+    note: str = ""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        keyed = self.idempotency in ("header", "field")
+        return Capabilities(idempotency_key=keyed, natural=self.idempotency == "natural", probe=self.probe is not None)
+
+    @model_validator(mode="after")
+    def _templates_compile(self) -> Verb:
+        check_path_template(self.path)
+        for template in (self.query, self.headers, self.body, self.batch and self.batch.item):
+            check_template(template)
+        if self.batch and self.idempotency == "header":
+            raise ValueError("a batch has no stable idempotency header: say `field`, `natural` or `none`")
+        if self.batch and "{" in self.path.replace("{var.", ""):
+            raise ValueError("a batched path may only use {var.…}: it is one request for many members")
+        return self
+
+
+class Route(Strict):
+    """Which verbs an event takes: the first route whose types and conditions fit. Several verbs run in order."""
+
+    types: tuple[str, ...]
+    when: dict[str, Any] = {}
+    verbs: tuple[str, ...] = Field(alias="verb")
+    optional: tuple[str, ...] = ()
+
+    @field_validator("verbs", "types", "optional", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+
+class Rates(Strict):
+    per_second: float = Field(default=10, gt=0)
+    concurrency: int = Field(default=4, gt=0)
+    max_bytes: int = Field(default=1_000_000, gt=0)
+
+
+class Ping(Strict):
+    method: Literal["GET", "POST"] = "GET"
+    path: str
+    query: dict[str, Any] = {}
+    encoding: Encoding = "none"
+    body: Any = None
+    success: Success = Success()
+    note: str = ""
+
+
+class Hook(Strict):
+    """Channel `webhook`: how CloudEvents travel and what a 2xx proves."""
+
+    mode: Literal["structured", "binary", "batched"] = "structured"
+    batch: int = Field(default=100, gt=0)
+    ack: Strength = "A2"
+    idempotency: Idempotency = "header"
+
+
+class Manifest(Strict):
+    name: str
+    title: str
+    channel: Literal["http", "webhook"]
+    kind: str
+    url: str = ""
+    docs: str
+    source: str
+    checked_on: str
+    confidence: Literal["high", "med", "low"]
+    notes: tuple[str, ...] = ()
+    vars: dict[str, str | None] = {}
+    fields: dict[str, tuple[str, ...]] = {}
+    auth: Auth = Auth()
+    headers: dict[str, str] = {}
+    limits: Rates = Rates()
+    retry: tuple[float, ...] = STANDARD_SCHEDULE
+    retry_after: str = "Retry-After"
+    idempotency_header: str = "Idempotency-Key"
+    failures: tuple[Rule, ...] = ()
+    ping: Ping | None = None
+    verbs: dict[str, Verb] = {}
+    routes: tuple[Route, ...] = ()
+    webhook: Hook | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Manifest:
+        if (self.channel == "webhook") != (self.webhook is not None):
+            raise ValueError("channel `webhook` and the `webhook:` section go together")
+        if self.channel == "http" and not (self.verbs and self.routes and self.ping):
+            raise ValueError("channel `http` needs `verbs`, `routes` and `ping`")
+        for route in self.routes:
+            for verb in (*route.verbs, *route.optional):
+                if verb not in self.verbs:
+                    raise ValueError(f"a route names the verb {verb!r}; the verbs are {', '.join(sorted(self.verbs))}")
+        return self
+
+    def routed(self, change_type: str) -> list[Verb]:
+        """Every verb an event of this type might take, whatever its values."""
+        found: list[Verb] = []
+        for route in self.routes:
+            if change_type in route.types or "*" in route.types:
+                found += [self.verbs[name] for name in route.verbs]
+                if not route.when:
+                    break
+        return found
+
+    def capabilities(self, change_type: str | None = None) -> Capabilities:
+        """What every verb that may be used can do; a promise is only as good as the weakest of them."""
+        if self.webhook:
+            return Capabilities(idempotency_key=self.webhook.idempotency == "header")
+        verbs = list(self.verbs.values()) if change_type is None else self.routed(change_type)
+        each = [verb.capabilities for verb in verbs]
+        once = bool(each) and all("exactly-once" in found.semantics for found in each)
+        return Capabilities(
+            idempotency_key=once and any(found.idempotency_key for found in each),
+            natural=once and any(found.natural for found in each),
+            probe=once and any(found.probe for found in each),
+        )
+
+    def strength(self, change_type: str) -> Strength:
+        """The weakest acknowledgement an event of this type can get."""
+        if self.webhook:
+            return self.webhook.ack
+        return min((verb.ack for verb in self.routed(change_type)), default="A0")
+
+    @property
+    def limits_for_lane(self) -> Limits:
+        """A call may need one request per member; then it holds no more members than two seconds' worth of requests."""
+        rates = self.limits
+        if self.webhook:
+            many = self.webhook.batch
+        else:
+            many = max((verb.batch.max for verb in self.verbs.values() if verb.batch), default=1)
+            if any(verb.batch is None for verb in self.verbs.values()):
+                many = min(many, max(1, int(rates.per_second * 2)))
+        return Limits(many, rates.per_second, rates.concurrency, rates.max_bytes, tuple(self.retry))
+
+
+def manifest_names() -> list[str]:
+    """The manifests that come with the package."""
+    folder = files("tidings").joinpath("catalog/subscribers")
+    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+
+
+@cache
+def shipped_manifest(name: str) -> Manifest:
+    """One manifest of the catalog, by name."""
+    if name not in manifest_names():
+        known = ", ".join(manifest_names())
+        raise ConfigurationError(
+            [
+                Problem(
+                    f"catalog/subscribers/{name}.yaml",
+                    0,
+                    "manifest",
+                    "unknown_manifest",
+                    repr(name),
+                    known,
+                    "Name one of these, or write your own file.",
+                )
+            ]
+        )
+    entry = files("tidings").joinpath(f"catalog/subscribers/{name}.yaml")
+    return read_manifest(entry.read_text(encoding="utf-8"), f"catalog/subscribers/{name}.yaml")
+
+
+def load_manifest(name: str, folder: Path | None = None) -> Manifest:
+    """The operator's own `<folder>/<name>.yaml` when it exists, else the shipped one."""
+    if folder is not None and "/" not in name and (own := folder / f"{name}.yaml").is_file():
+        return read_manifest(own.read_text(encoding="utf-8"), str(own))
+    return shipped_manifest(name)
+
+
+def read_manifest(text: str, file: str) -> Manifest:
+    """Parse and validate; every problem at once, with its line."""
+    document, problems = yaml_lines.parse(text, file)
+    if document is None:
+        raise ConfigurationError(problems)
+    try:
+        return Manifest.model_validate(document.data)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False)
+        raise ConfigurationError([_problem(document, one) for one in found]) from None
+
+
+def _problem(document: yaml_lines.Document, found: Any) -> Problem:
+    place = tuple(part for part in found["loc"] if isinstance(part, (str, int)))
+    shown = repr(found.get("input"))
+    shown = shown if len(shown) <= 80 else shown[:77] + "..."
+    what = {"missing": "nothing", "extra_forbidden": "a setting that does not exist"}.get(found["type"], shown)
+    now = "Mend the manifest; nothing was started."
+    return document.problem(place, f"manifest_{found['type']}", what, found["msg"], now)

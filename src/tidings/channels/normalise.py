@@ -1,0 +1,197 @@
+"""The named functions of the mapping language: each vendor's normal form before hashing, and plain conversions.
+
+A function takes a value or ABSENT and gives one. What cannot be normalised becomes ABSENT: the field is dropped, never
+the batch. Nothing empty is hashed and nothing is hashed twice. `NORMALISER_VERSION` changes when any form does, since a
+removal only finds what was added under the same form.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import unicodedata
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+NORMALISER_VERSION = "1"
+
+
+class _Absent:
+    """The value of what is not there; unlike None it leaves no trace in a body."""
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+ABSENT: Final[Any] = _Absent()
+
+Function = Callable[[Any], Any]
+_HEX64 = re.compile(r"[0-9a-f]{64}", re.IGNORECASE)
+_EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
+_GMAIL = ("gmail.com", "googlemail.com")
+_TITLES = re.compile(r"\b(mr|mrs|ms|miss|dr|prof|jr|sr|ii|iii|iv)\b\.?")
+
+
+def _of_text(function: Callable[[str], str]) -> Function:
+    """Absent and null stay absent; an empty result is absent."""
+
+    def apply(value: Any) -> Any:
+        if value is ABSENT or value is None or isinstance(value, (dict, list, bool)):
+            return ABSENT
+        return function(str(value)) or ABSENT
+
+    return apply
+
+
+def _hashed_once(function: Callable[[str], str]) -> Function:
+    """Like `_of_text`, but what is already a SHA-256 digest passes untouched."""
+    inner = _of_text(function)
+
+    def apply(value: Any) -> Any:
+        if isinstance(value, str) and _HEX64.fullmatch(value.strip()):
+            return value.strip().lower()
+        return inner(value)
+
+    return apply
+
+
+def _plain_email(text: str) -> str:
+    found = text.strip().lower()
+    return found if _EMAIL.fullmatch(found) else ""
+
+
+def _google_email(text: str) -> str:
+    found = "".join(text.split()).lower()
+    if not _EMAIL.fullmatch(found):
+        return ""
+    local, _, domain = found.rpartition("@")
+    if domain in _GMAIL:
+        local = local.split("+", 1)[0].replace(".", "")
+    return f"{local}@{domain}" if local else ""
+
+
+def _spaceless_email(text: str) -> str:
+    return _plain_email("".join(text.split()))
+
+
+def _digits(text: str) -> str:
+    return "".join(letter for letter in text if letter in "0123456789")
+
+
+def _e164(text: str) -> str:
+    """Plus and 8 to 15 digits. A number without its plus carries no country we could know, so it is dropped."""
+    stripped = text.strip()
+    digits = _digits(stripped)
+    well = stripped.startswith("+") and digits[:1] not in ("", "0") and 8 <= len(digits) <= 15
+    return f"+{digits}" if well else ""
+
+
+def _meta_phone(text: str) -> str:
+    digits = _digits(text).lstrip("0")
+    return digits if 8 <= len(digits) <= 15 else ""
+
+
+def _letters(text: str) -> str:
+    """Lowercase without spaces and punctuation; letters of any alphabet stay."""
+    return "".join(letter for letter in text.lower() if unicodedata.category(letter)[0] in "LMN")
+
+
+def _google_name(text: str) -> str:
+    return " ".join(_TITLES.sub(" ", text.strip().lower()).split())
+
+
+def _meta_postcode(text: str) -> str:
+    found = "".join(text.lower().split())
+    american = re.fullmatch(r"(\d{5})(-?\d{4})?", found)
+    return american[1] if american else found.replace("-", "")
+
+
+def _sha256(text: str) -> str:
+    if _HEX64.fullmatch(text):
+        return text.lower()
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _md5_lower(text: str) -> str:
+    # Mailchimp's resource key, not a privacy hash.
+    return hashlib.md5(text.strip().lower().encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
+
+
+def _klaviyo_email_filter(text: str) -> str:
+    """Klaviyo's filter text for one address; what could end the quotes is dropped."""
+    return f'equals(email,"{text}")' if _EMAIL.fullmatch(text) and not set(text) & set('"\\') else ""
+
+
+def _instant(value: Any) -> datetime | None:
+    if isinstance(value, datetime):
+        return value if value.tzinfo else value.replace(tzinfo=UTC)
+    try:
+        found = datetime.fromisoformat(str(value))
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _unix(value: Any) -> Any:
+    found = _instant(value)
+    return ABSENT if found is None else int(found.timestamp())
+
+
+def _unix_ms(value: Any) -> Any:
+    found = _instant(value)
+    return ABSENT if found is None else int(found.timestamp() * 1000)
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return value
+    try:
+        return int(str(value))
+    except ValueError:
+        return ABSENT
+
+
+def _json(value: Any) -> Any:
+    return ABSENT if value is ABSENT else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+FUNCTIONS: dict[str, Function] = {
+    "text": _of_text(str),
+    "trim": _of_text(str.strip),
+    "lower": _of_text(str.lower),
+    "upper": _of_text(str.upper),
+    "digits": _of_text(_digits),
+    "dashless": _of_text(lambda text: text.replace("-", "")),
+    "number": _number,
+    "unix": _unix,
+    "unix_ms": _unix_ms,
+    "json": _json,
+    "or_empty": lambda value: "" if value is ABSENT or value is None else value,
+    "or_null": lambda value: None if value is ABSENT else value,
+    "or_object": lambda value: {} if value is ABSENT or value is None else value,
+    "not_null": lambda value: ABSENT if value is None else value,
+    "sha256": _of_text(_sha256),
+    "md5_lower": _of_text(_md5_lower),
+    "klaviyo_email_filter": _of_text(_klaviyo_email_filter),
+    "email": _of_text(_plain_email),
+    "e164": _of_text(_e164),
+    "meta_email": _hashed_once(_plain_email),
+    "meta_phone": _hashed_once(_meta_phone),
+    "meta_name": _hashed_once(_letters),
+    "meta_city": _hashed_once(_letters),
+    "meta_state": _hashed_once(_letters),
+    "meta_postcode": _hashed_once(_meta_postcode),
+    "meta_country": _hashed_once(lambda text: text.strip().lower() if len(text.strip()) == 2 else ""),
+    "google_email": _hashed_once(_google_email),
+    "google_phone": _hashed_once(_e164),
+    "google_name": _hashed_once(_google_name),
+    "microsoft_email": _hashed_once(_plain_email),
+    "tiktok_email": _hashed_once(_spaceless_email),
+    "tiktok_phone": _hashed_once(_e164),
+    "linkedin_email": _hashed_once(_spaceless_email),
+}

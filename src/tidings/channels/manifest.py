@@ -11,22 +11,29 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from tidings import yaml_lines
 from tidings.channels.call import STANDARD_SCHEDULE, Capabilities, Limits, Result, Strength
 from tidings.channels.mapping import check_path_template, check_template
+from tidings.contract import Model, Wrong
 from tidings.errors import ConfigurationError, Problem
+from tidings.reading import into
 
 Encoding = Literal["json", "form", "none"]
 Idempotency = Literal["natural", "header", "field", "none"]
 
 
-class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+def _compiles(path: str, *templates: Any) -> None:
+    try:
+        check_path_template(path)
+        for template in templates:
+            check_template(template)
+    except ValueError as error:
+        raise Wrong(f"templates that can be read: {error}", "Mend the expression.") from None
 
 
-class Auth(Strict):
+class Auth(Model):
     """How the subscriber's secret is shown. `body` puts it where a template says `=secret`."""
 
     kind: Literal["bearer", "basic", "header", "body", "none"] = "none"
@@ -36,7 +43,7 @@ class Auth(Strict):
     password: str | None = None  # basic: the fixed password, the secret is the user
 
 
-class Check(Strict):
+class Check(Model):
     """A condition on the decoded answer; with no comparison it asks whether anything is there."""
 
     path: str = ""
@@ -54,12 +61,12 @@ class Rule(Check):
     code: str = ""
 
 
-class Success(Strict):
+class Success(Model):
     status: tuple[int | str, ...] = ("2xx",)
     body: tuple[Check, ...] = ()
 
 
-class Items(Strict):
+class Items(Model):
     """Where an answer speaks of single members.
 
     `style: all` lists every member and `failed` picks the bad ones; `style: failures` lists only the bad ones.
@@ -75,13 +82,13 @@ class Items(Strict):
     transient_codes: tuple[Any, ...] = ()
 
 
-class Counts(Strict):
+class Counts(Model):
     """Only a number of bad members comes back: a batch with any is halved until the bad ones stand alone."""
 
     invalid: str
 
 
-class Batch(Strict):
+class Batch(Model):
     """Many members in one request: `item` per member, gathered in an array at `at` in the body."""
 
     at: str
@@ -90,7 +97,7 @@ class Batch(Strict):
     max_bytes: int = Field(default=1_000_000, gt=0)
 
 
-class Probe(Strict):
+class Probe(Model):
     """Ask what became of a member. No rule fits: still pending, so still in doubt."""
 
     method: str = "GET"
@@ -99,8 +106,13 @@ class Probe(Strict):
     strength: Strength = "A3"
     rules: tuple[Rule, ...]
 
+    @model_validator(mode="after")
+    def _templates_compile(self) -> Probe:
+        _compiles(self.path, self.query)
+        return self
 
-class Verb(Strict):
+
+class Verb(Model):
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "POST"
     path: str
     query: dict[str, Any] = {}
@@ -128,17 +140,15 @@ class Verb(Strict):
 
     @model_validator(mode="after")
     def _templates_compile(self) -> Verb:
-        check_path_template(self.path)
-        for template in (self.query, self.headers, self.body, self.batch and self.batch.item):
-            check_template(template)
+        _compiles(self.path, self.query, self.headers, self.body, self.batch and self.batch.item)
         if self.batch and self.idempotency == "header":
-            raise ValueError("a batch has no stable idempotency header: say `field`, `natural` or `none`")
+            raise Wrong("`field`, `natural` or `none`: no header stays the same when a batch is cut anew", "Change it.")
         if self.batch and "{" in self.path.replace("{var.", ""):
-            raise ValueError("a batched path may only use {var.…}: it is one request for many members")
+            raise Wrong("only {var.…} in a batched path: it is one request for many members", "Drop `batch`.")
         return self
 
 
-class Route(Strict):
+class Route(Model):
     """Which verbs an event takes: the first route whose types and conditions fit. Several verbs run in order."""
 
     types: tuple[str, ...]
@@ -152,13 +162,13 @@ class Route(Strict):
         return (value,) if isinstance(value, str) else value
 
 
-class Rates(Strict):
+class Rates(Model):
     per_second: float = Field(default=10, gt=0)
     concurrency: int = Field(default=4, gt=0)
     max_bytes: int = Field(default=1_000_000, gt=0)
 
 
-class Ping(Strict):
+class Ping(Model):
     method: Literal["GET", "POST"] = "GET"
     path: str
     query: dict[str, Any] = {}
@@ -167,8 +177,13 @@ class Ping(Strict):
     success: Success = Success()
     note: str = ""
 
+    @model_validator(mode="after")
+    def _templates_compile(self) -> Ping:
+        _compiles(self.path, self.query, self.body)
+        return self
 
-class Hook(Strict):
+
+class Hook(Model):
     """Channel `webhook`: how CloudEvents travel and what a 2xx proves."""
 
     mode: Literal["structured", "binary", "batched"] = "structured"
@@ -177,8 +192,8 @@ class Hook(Strict):
     idempotency: Idempotency = "header"
 
 
-class Manifest(Strict):
-    name: str
+class Manifest(Model):
+    name: str = Field(default="", exclude=True, json_schema_extra={"internal": True})
     title: str
     channel: Literal["http", "webhook"]
     kind: str
@@ -205,13 +220,15 @@ class Manifest(Strict):
     @model_validator(mode="after")
     def _whole(self) -> Manifest:
         if (self.channel == "webhook") != (self.webhook is not None):
-            raise ValueError("channel `webhook` and the `webhook:` section go together")
+            raise Wrong("channel `webhook` together with a `webhook:` section", "Add the one that is missing.")
         if self.channel == "http" and not (self.verbs and self.routes and self.ping):
-            raise ValueError("channel `http` needs `verbs`, `routes` and `ping`")
+            raise Wrong("`verbs`, `routes` and `ping` for the channel `http`", "Add what is missing.")
         for route in self.routes:
             for verb in (*route.verbs, *route.optional):
                 if verb not in self.verbs:
-                    raise ValueError(f"a route names the verb {verb!r}; the verbs are {', '.join(sorted(self.verbs))}")
+                    raise Wrong(
+                        f"routes to the verbs {', '.join(sorted(self.verbs))}", f"Describe {verb!r} or rename it."
+                    )
         return self
 
     def routed(self, change_type: str) -> list[Verb]:
@@ -265,48 +282,26 @@ def manifest_names() -> list[str]:
 @cache
 def shipped_manifest(name: str) -> Manifest:
     """One manifest of the catalog, by name."""
+    label = f"catalog/subscribers/{name}.yaml"
     if name not in manifest_names():
-        known = ", ".join(manifest_names())
-        raise ConfigurationError(
-            [
-                Problem(
-                    f"catalog/subscribers/{name}.yaml",
-                    0,
-                    "manifest",
-                    "unknown_manifest",
-                    repr(name),
-                    known,
-                    "Name one of these, or write your own file.",
-                )
-            ]
-        )
-    entry = files("tidings").joinpath(f"catalog/subscribers/{name}.yaml")
-    return read_manifest(entry.read_text(encoding="utf-8"), f"catalog/subscribers/{name}.yaml")
+        known = f"one of {', '.join(manifest_names())}"
+        now = "Name one of these, or write your own."
+        raise ConfigurationError([Problem(label, 0, "manifest", "unknown_manifest", repr(name), known, now)])
+    return read_manifest(files("tidings").joinpath(label).read_text(encoding="utf-8"), label, name)
 
 
 def load_manifest(name: str, folder: Path | None = None) -> Manifest:
     """The operator's own `<folder>/<name>.yaml` when it exists, else the shipped one."""
     if folder is not None and "/" not in name and (own := folder / f"{name}.yaml").is_file():
-        return read_manifest(own.read_text(encoding="utf-8"), str(own))
+        return read_manifest(own.read_text(encoding="utf-8"), f"{folder.name}/{name}.yaml", name)
     return shipped_manifest(name)
 
 
-def read_manifest(text: str, file: str) -> Manifest:
+def read_manifest(text: str, file: str, name: str) -> Manifest:
     """Parse and validate; every problem at once, with its line."""
     document, problems = yaml_lines.parse(text, file)
-    if document is None:
-        raise ConfigurationError(problems)
-    try:
-        return Manifest.model_validate(document.data)
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False)
-        raise ConfigurationError([_problem(document, one) for one in found]) from None
-
-
-def _problem(document: yaml_lines.Document, found: Any) -> Problem:
-    place = tuple(part for part in found["loc"] if isinstance(part, (str, int)))
-    shown = repr(found.get("input"))
-    shown = shown if len(shown) <= 80 else shown[:77] + "..."
-    what = {"missing": "nothing", "extra_forbidden": "a setting that does not exist"}.get(found["type"], shown)
-    now = "Mend the manifest; nothing was started."
-    return document.problem(place, f"manifest_{found['type']}", what, found["msg"], now)
+    if document is not None:
+        manifest, problems = into(Manifest, document, name)
+        if manifest is not None:
+            return manifest
+    raise ConfigurationError(problems)

@@ -10,7 +10,7 @@ There are no operators, no arguments, no loops and no way to name a function tha
 Names: `after.X before.X key key.X changed consent.X` are the event's data; `event.X` is an envelope attribute and
 `envelope` all of it; `member.X` is the member (event_id, idempotency_key, subject, sequence, change_type);
 `var.X` is the operator's; `secret` only where the manifest shows it in the body; `reference` is the job id of a probe.
-Any other name is a logical field: the manifest's `fields`, the operator's `vars` entry `fields.X`, or the defaults below.
+Any other name is a logical field: the manifest's `fields`, the operator's `vars` entry `field_X`, or the defaults below.
 
 What is not there is `ABSENT` and leaves no trace: its key, its array element, and the object that held nothing else.
 An explicit null stays null (some vendors clear a field on null and keep it when absent).
@@ -93,7 +93,7 @@ class Scope:
         return self._logical(name)
 
     def _logical(self, name: str) -> Any:
-        own = self.variables.get(f"fields.{name}")
+        own = self.variables.get(f"field_{name}")
         paths = (own,) if own else self.fields.get(name) or DEFAULT_FIELDS.get(name, ())
         found = ABSENT
         for path in paths:

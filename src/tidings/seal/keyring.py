@@ -108,9 +108,9 @@ def open_payload(key: bytes, aad: bytes, sealed: bytes) -> bytes:
         ) from None
 
 
-def bucket(tag: bytes) -> int:
-    """The first byte of a tag: tags are uniform, so 256 even buckets without another hash."""
-    return tag[0]
+def bucket(tag: bytes, buckets: int = 256) -> int:
+    """From the first byte of a tag: tags are uniform, so a power of two up to 256 gives even buckets without another hash."""
+    return tag[0] % buckets
 
 
 def _mac(key: bytes, message: bytes) -> bytes:

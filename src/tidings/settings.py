@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -117,8 +118,10 @@ class Settings:
 
     @cached_property
     def policy_version(self) -> str:
-        """Changes when a rule in force or the law in the catalogue changes, and for no other reason."""
-        return hashlib.sha256(f"{self.policies.version}\x1f{catalogue_version()}".encode()).hexdigest()[:16]
+        """Changes when a rule in force or a law changes, the catalogue's or the operator's, and for no other reason."""
+        own = digest_of(sorted((self.directory / "policy" / "statutes").glob("*.*")))
+        said = "\x1f".join((self.policies.version, catalogue_version(), own))
+        return hashlib.sha256(said.encode()).hexdigest()[:16]
 
     def secret(self, reference: str) -> Secret:
         return resolve(reference, self.directory / self.operator.secrets.folder)
@@ -144,11 +147,16 @@ def master_key(settings: Settings) -> bytes:
 
 def catalogue_version() -> str:
     """A digest of the law that comes with the package: anchors and statutes."""
+    shelves = [files("tidings").joinpath(f"catalog/{shelf}") for shelf in ("anchors", "statutes")]
+    return digest_of(entry for shelf in shelves for entry in sorted(shelf.iterdir(), key=lambda entry: entry.name))
+
+
+def digest_of(entries: Iterable[Traversable]) -> str:
+    """One digest over the names and bytes of some files."""
     digest = hashlib.sha256()
-    for shelf in ("anchors", "statutes"):
-        for entry in sorted(files("tidings").joinpath(f"catalog/{shelf}").iterdir(), key=lambda entry: entry.name):
-            if entry.is_file() and not entry.name.startswith((".", "__")):
-                digest.update(f"{shelf}/{entry.name}\x1f".encode() + entry.read_bytes() + b"\x1e")
+    for entry in entries:
+        if entry.is_file() and not entry.name.startswith((".", "__")):
+            digest.update(entry.name.encode() + b"\x1f" + entry.read_bytes() + b"\x1e")
     return digest.hexdigest()[:16]
 
 

@@ -1,0 +1,36 @@
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test soak check bench clean
+
+BIN := .venv/bin
+# scripts/setup leaves the Java it found here; recipes read it when they run, not when make starts.
+JAVA := export JAVA_HOME="$$(cat .venv/java-home)";
+SUITES = $(wildcard tests/unit tests/house tests/conformance tests/end_to_end tests/recovery)
+
+help: ## list these verbs
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## make .venv from requirements.lock and find Java 17+
+	@scripts/setup
+
+demo: setup ## run the example shop from message to proof
+	@$(JAVA) $(BIN)/python -m examples.shop.demo
+
+check: setup ## lint, format and types, without running anything
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: check ## check, then every test but the long ones
+	@$(JAVA) $(BIN)/python -m pytest -q -m "not soak" --durations=10 $(SUITES)
+
+soak: setup ## the long tests
+	@$(JAVA) $(BIN)/python -m pytest -q -m soak tests
+
+bench: setup ## measure and compare with the recorded numbers
+	@$(JAVA) $(BIN)/tidings bench
+
+clean: ## remove what setup, tests, demo and bench made
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build spark-warehouse metastore_db derby.log
+	rm -rf examples/*/data examples/*/drop examples/*/secrets
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,252 +1,20 @@
-"""The entries of the ledger: one closed vocabulary, one canonical spelling.
+"""Typed builders for the entries made in Python: acknowledged, settled, and what people and operators did.
 
-An entry is RFC 8785 JSON of strings and integers, ASCII keys, no control characters, at most 65,535 bytes, and never
-holds personal data. *decided* is computed natively where the row is written; `validate_entry` is what both sides share.
+The fields and their checks are in `vocabulary`; *decided* is computed natively where the journal row is written.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, ClassVar, cast
 
-from tidings.errors import Refused
 from tidings.ledger.merkle import inclusion_path, leaf_hash, nodes_of, root_of
-from tidings.ledger.tiles import MAX_ENTRY
+from tidings.ledger.vocabulary import Value, canonical, encode_entry, refused
 
-MAX_TEXT = 1024
-MAX_KEY = 64
-MAX_DEPTH = 5
-MAX_INTEGER = 2**53 - 1
 MAX_LISTED = 400
-NO_STATE = "none"
-
-ANCHORS = ("event", "privacy", "channel", "vertical", "governance")
-DECISIONS = ("allow", "deny", "defer")
-ACK_STRENGTHS = ("A0", "A1", "A2", "A3", "A4")
-
-Check = Callable[[Any], str]
-Value = str | int | Sequence["Value"] | Mapping[str, "Value"]
-
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z")
-_HEX = re.compile(r"([0-9a-f]{2}){8,32}")
-_HASH = re.compile(r"[0-9a-f]{64}")
-_KEY = re.compile(r"[!-~]{1,64}")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-
-
-def _text(value: Any) -> str:
-    return "" if isinstance(value, str) and value else "a text"
-
-
-def _any(value: Any) -> str:
-    return ""
-
-
-def _integer(value: Any) -> str:
-    return "" if isinstance(value, int) and value >= 0 else "an integer from 0 on"
-
-
-def _matching(pattern: re.Pattern[str], what: str, value: Any) -> str:
-    return "" if isinstance(value, str) and pattern.fullmatch(value) else what
-
-
-def _one_of(allowed: Sequence[str], value: Any) -> str:
-    return "" if value in allowed else "one of " + ", ".join(allowed)
-
-
-def _totals(value: Any) -> str:
-    good = isinstance(value, dict) and value and all(isinstance(n, int) and n > 0 for n in value.values())
-    return "" if good else "outcomes with their counts"
-
-
-def _steps(value: Any) -> str:
-    return "" if isinstance(value, list) and value else "a list of steps"
-
-
-def _decision(value: Any) -> str:
-    if not isinstance(value, dict) or value.get("outcome") not in DECISIONS:
-        return "an outcome, one of " + ", ".join(DECISIONS)
-    anchors = value.get("anchors")
-    if not isinstance(anchors, dict) or not anchors or not set(anchors) <= set(ANCHORS):
-        return "a result per anchor, anchors being " + ", ".join(ANCHORS)
-    return ""
-
-
-_time: Check = partial(_matching, _TIME, "a UTC time such as 2026-11-15T09:30:00.000000Z")
-_hex: Check = partial(_matching, _HEX, "8 to 32 bytes in lower-case hex")
-_hash: Check = partial(_matching, _HASH, "32 bytes in lower-case hex")
-
-
-def _state(value: Any) -> str:
-    return "" if value == NO_STATE or not _hash(value) else f"32 bytes in lower-case hex, or {NO_STATE!r}"
-
-
-DECIDED_REQUIRED: Mapping[str, Check] = {
-    "event_id": _text,
-    "change_type": _text,
-    "subject_identifier": _hex,
-    "before_state_hash": _state,
-    "after_state_hash": _state,
-    "schema_version": _text,
-    "registry": _text,
-    "asyncapi_version": _text,
-    "policy_version": _text,
-    "decision": _decision,
-    "timestamp": _time,
-    "chain_of_custody": _steps,
-}
-DECIDED_OPTIONAL: Mapping[str, Check] = {
-    "capture_source": _text,
-    "capture_position": _text,
-    "master_record_snapshot": _text,
-    "outbox_transaction_id": _text,
-    "clocks": _any,
-    "envelope_digest": _hash,
-    "idempotency_fingerprint": _hex,
-    "retry_policy": _any,
-    "vertical": _text,
-    "statutory_window": _any,
-    "ai_provenance": _any,
-    "fria_reference": _text,
-    "operation": _text,
-    "entity": _text,
-    "tenant": _text,
-    "banner": _text,
-    "location": _text,
-    "routing_hint": _text,
-    "locale": _text,
-    "jurisdiction": _text,
-    "flags": _any,
-    "correlation": _text,
-    "causation": _text,
-}
-_BY: Mapping[str, Check] = {"attestor": _text, "timestamp": _time}
-# kind → (fields it must have, fields it may have)
-VOCABULARY: Mapping[str, tuple[Mapping[str, Check], Mapping[str, Check]]] = {
-    "decided": (DECIDED_REQUIRED, DECIDED_OPTIONAL),
-    "acknowledged": (
-        {
-            **_BY,
-            "count": _integer,
-            "outcomes": _totals,
-            "members_root": _hash,
-            "subscriber": _text,
-            "destination": _text,
-            "ack_strength": partial(_one_of, ACK_STRENGTHS),
-            "retry_policy": _any,
-            "idempotency_fingerprint": _hex,
-        },
-        {"attempt": _integer, "call": _text, "channel": _text, "lane": _text, "semantics": _text}
-        | {"response_digest": _hex, "policy_version": _text},
-    ),
-    "settled": (
-        {**_BY, "event_id": _text, "count": _integer},
-        {"subscriber_ack_set": _any, "subscriber_ack_root": _hash},
-    ),
-    "lane_paused": ({**_BY, "lane": _text, "reason": _text}, {}),
-    "lane_resumed": ({**_BY, "lane": _text, "reason": _text}, {}),
-    "policy_changed": (
-        {**_BY, "policy_version": _text, "previous_version": _text, "policy_digest": _hash, "reason": _text},
-        {},
-    ),
-    "quarantine_released": (
-        {**_BY, "source": _text, "count": _integer, "members_root": _hash, "reason": _text},
-        {},
-    ),
-    "checkpoint": ({"origin": _text, "size": _integer, "root": _hash, "signature": _text}, {}),
-}
-
-
-def canonical(value: Value) -> bytes:
-    """RFC 8785 bytes. With ASCII keys and no floats the standard encoder gives the same, four times as fast."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def _refused(path: str, found: str, expected: str) -> Refused:
-    return Refused("ledger-entry", f"{path or 'the entry'}: {found}", expected, "Nothing was appended.")
-
-
-def _check_value(value: Any, path: str, depth: int) -> None:
-    """Strings, integers and their containers only; the value itself is never repeated in an error."""
-    if depth > MAX_DEPTH:
-        raise _refused(path, "nesting too deep", f"at most {MAX_DEPTH} levels")
-    if isinstance(value, str):
-        if len(value.encode(errors="surrogatepass")) > MAX_TEXT or _CONTROL.search(value):
-            raise _refused(path, "a text too long or with control characters", f"at most {MAX_TEXT} plain bytes")
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            if not _KEY.fullmatch(key):
-                raise _refused(path, "a key that is not plain ASCII", f"1 to {MAX_KEY} visible characters")
-            _check_value(inner, f"{path}.{key}" if path else key, depth + 1)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            _check_value(inner, path + "[]", depth + 1)
-    elif isinstance(value, bool) or not isinstance(value, int):
-        raise _refused(path, f"a {type(value).__name__}", "a string or an integer")
-    elif abs(value) > MAX_INTEGER:
-        raise _refused(path, "an integer beyond 2^53", "it as a string")
-
-
-def _check_fields(entry: Mapping[str, Any]) -> None:
-    kind = entry.get("kind")
-    if not isinstance(kind, str) or kind not in VOCABULARY:
-        raise _refused("kind", "none that is known", ", ".join(VOCABULARY))
-    required, optional = VOCABULARY[kind]
-    for name, check in required.items():
-        if name not in entry:
-            raise _refused(name, f"not there in {kind}", "it")
-        if expected := check(entry[name]):
-            raise _refused(name, "something else", expected)
-    for name in entry.keys() - required.keys() - {"kind"}:
-        if name not in optional:
-            raise _refused(name if _KEY.fullmatch(name) else "a key", f"not a field of {kind}", "a known field")
-        if expected := optional[name](entry[name]):
-            raise _refused(name, "something else", expected)
-
-
-def encode_entry(entry: Mapping[str, Any]) -> bytes:
-    """Canonical bytes of an entry that follows the vocabulary; Refused otherwise."""
-    _check_value(entry, "", 0)
-    _check_fields(entry)
-    try:
-        data = canonical(entry)
-    except UnicodeEncodeError:
-        raise _refused("", "half a character (a lone surrogate)", "valid Unicode") from None
-    if len(data) > MAX_ENTRY:
-        raise _refused("", f"{len(data)} bytes", f"at most {MAX_ENTRY}")
-    return data
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise _refused("", "a key that comes twice", "each key once")
-    return found
-
-
-def _no_float(_: str) -> None:
-    raise _refused("", "a number with a fraction or an exponent", "integers")
-
-
-def validate_entry(data: bytes) -> dict[str, Any]:
-    """The entry in these bytes, if it follows the vocabulary and is spelled canonically; Refused otherwise."""
-    if len(data) > MAX_ENTRY:
-        raise _refused("", f"{len(data)} bytes", f"at most {MAX_ENTRY}")
-    try:
-        entry = json.loads(data, object_pairs_hook=_unique, parse_float=_no_float, parse_constant=_no_float)
-    except (ValueError, RecursionError):
-        raise _refused("", "something that is not JSON", "a JSON object") from None
-    if not isinstance(entry, dict):
-        raise _refused("", "something that is not an object", "a JSON object")
-    if encode_entry(entry) != data:
-        raise _refused("", "another spelling of the same entry", "RFC 8785 bytes")
-    return entry
-
 
 Member = tuple[str, str]
 
@@ -259,7 +27,7 @@ def member_leaf(member: Member) -> bytes:
 def _sorted_members(members: Iterable[Member]) -> list[Member]:
     ordered = sorted(members, key=member_leaf)
     if len({event for event, _ in ordered}) != len(ordered):
-        raise _refused("members", "an event that comes twice in one call", "each event once")
+        raise refused("members", "an event that comes twice in one call", "each event once")
     return ordered
 
 
@@ -281,7 +49,7 @@ def membership(members: Iterable[Member], event_id: str) -> Membership:
     ordered = _sorted_members(members)
     index = next((i for i, (event, _) in enumerate(ordered) if event == event_id), None)
     if index is None:
-        raise _refused("members", "a call without this event", "the call's own members")
+        raise refused("members", "a call without this event", "the call's own members")
     node = nodes_of([leaf_hash(member_leaf(m)) for m in ordered])
     path = inclusion_path(index, len(ordered), node)
     return Membership(ordered[index], index, len(ordered), tuple(path))
@@ -397,3 +165,38 @@ class QuarantineReleased(_Entry):
     def of(cls, members: Iterable[Member], **rest: Any) -> QuarantineReleased:
         listed = list(members)
         return cls(count=len(listed), members_root=members_root(listed).hex(), **rest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RightsTransition(_Entry):
+    """A person's request moved from one state to the next."""
+
+    KIND = "rights_transition"
+    request: str
+    right: str
+    state: str
+    previous_state: str
+    subject_identifier: str | None = None
+    deadline: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replayed(_Entry):
+    KIND = "replayed"
+    subscriber: str
+    range: str
+    count: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Erased(_Entry):
+    """The keys of a subject are gone; `subject_identifier` is what the entry may still say about it."""
+
+    KIND = "erased"
+    subject_identifier: str
+    basis: str
+    generation: int
+    keys_destroyed: int
+    request: str | None = None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import struct
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -78,6 +78,17 @@ class Index:
             raise Damaged("ledger-index", found, "its checksum", "Restore the index from a copy.")
         return span
 
+    def __iter__(self) -> Iterator[Span]:
+        """All spans; a torn last one is left out, as `mend` would."""
+        data = self.path.read_bytes() if self.path.exists() else b""
+        for number, at in enumerate(range(0, len(data), RECORD)):
+            span = Span.unpack(data[at : at + RECORD])
+            if span is not None:
+                yield span
+            elif at + RECORD < len(data):
+                found = f"record {number} of the index of {self.table} is unreadable"
+                raise Damaged("ledger-index", found, "its checksum", "Restore the index from a copy.")
+
     def last(self) -> Span | None:
         return self[len(self) - 1] if len(self) else None
 
@@ -132,8 +143,7 @@ class Sequencer:
         last = self._last.get(table)
         if last is not None and version <= last.version:
             return self._again(table, wanted, listed)
-        self._refuse_while_pending(table, version)
-        self._refuse_gap(table, version, last)
+        self.admit(table, version)
         if not listed and not self._dense:
             return None
         self._log.check(listed)
@@ -169,7 +179,15 @@ class Sequencer:
                 "ledger-pending", f"{table} version {version}", f"{first} first", "A crash left it half done."
             )
 
-    def _refuse_gap(self, table: str, version: int, last: Span | None) -> None:
+    def find(self, table: str, version: int) -> Span | None:
+        return Index(self._folder, table).find(version)
+
+    def admit(self, table: str, version: int) -> None:
+        """Raise unless this version may come next."""
+        if (table, version) == self.pending:
+            return
+        self._refuse_while_pending(table, version)
+        last = self._last.get(table)
         if version < 0:
             raise Damaged("ledger-gap", f"{table} version {version}", "a version from 0 on", "The table was altered.")
         if not self._dense:

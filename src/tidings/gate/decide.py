@@ -1,0 +1,166 @@
+"""A policy, and what it decides: allow, deny or defer for each recipient of a situation, with reasons a person can act on.
+
+deny > defer > allow; among the rules that apply the shortest deadline, the lowest priority number and the strongest semantics win.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from tidings.gate.clocks import Clock
+from tidings.gate.facts import Value, complete, derive
+from tidings.gate.loading import load_policy
+from tidings.gate.policy import Policy, Recipient
+from tidings.gate.rules import ACKS, ANCHORS, REACHES, SEMANTICS, Verdict, judge
+
+__all__ = ["Decision", "Engine", "NativeEngine", "Policy", "Recipient", "decide", "decide_all", "load_policy"]
+
+DEFAULT_PRIORITY = 5
+DEFAULT_SEMANTICS = "at-least-once"
+NO_OBJECTION = "no rule objects"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One recipient's answer."""
+
+    subscriber: str
+    outcome: str
+    reasons: tuple[str, ...]
+    rules: tuple[str, ...]
+    statutes: tuple[str, ...]
+    semantics: str
+    priority: int
+    clocks: tuple[Clock, ...]
+    redact: tuple[str, ...]
+    ack: str
+    retention: tuple[str, ...]
+    reach: str
+    anchors: Mapping[str, str]
+    missing: tuple[str, ...] = ()
+
+
+class Engine(Protocol):
+    """Whatever the operator decides with; one method is the whole seam."""
+
+    def decide(self, situation: Mapping[str, Value], recipient: Recipient) -> Decision: ...
+
+
+@dataclass(frozen=True)
+class NativeEngine:
+    """The rules of this package."""
+
+    policy: Policy
+
+    def decide(self, situation: Mapping[str, Value], recipient: Recipient) -> Decision:
+        return decide(self.policy, situation, recipient)
+
+
+def decide(policy: Policy, situation: Mapping[str, Value], recipient: Recipient) -> Decision:
+    """What the policy says of one recipient; facts that were not given take their defaults."""
+    return _decide(policy, derive(complete(situation)), recipient)
+
+
+def _decide(policy: Policy, facts: Mapping[str, Value], recipient: Recipient) -> Decision:
+    about = recipient.facts()
+    verdicts = [judge(rule, facts, about) for rule in policy.rules]
+    said = {verdict.says for verdict in verdicts}
+    outcome = "deny" if "deny" in said else "defer" if "defer" in said else "allow"
+    telling = [verdict for verdict in verdicts if _tells(verdict, outcome)]
+    effects = [verdict.rule.effect for verdict in verdicts if verdict.tightens]
+    change_type = facts.get("change_type")
+    asked = recipient.asked(recipient.semantics, change_type, DEFAULT_SEMANTICS)
+    return Decision(
+        subscriber=recipient.subscriber,
+        outcome=outcome,
+        reasons=_unique(verdict.reason for verdict in telling if verdict.reason) or (NO_OBJECTION,),
+        rules=_unique(verdict.rule.id for verdict in telling),
+        statutes=_unique(name for verdict in telling for name in verdict.rule.statutes),
+        semantics=max([asked, *(e.semantics for e in effects if e.semantics)], key=SEMANTICS.index),
+        priority=min((e.priority for e in effects if e.priority is not None), default=DEFAULT_PRIORITY),
+        clocks=_clocks(verdicts, recipient, change_type),
+        redact=tuple(sorted({name for effect in effects for name in effect.redact})),
+        ack=max((e.ack for e in effects if e.ack), key=ACKS.index, default=""),
+        retention=tuple(sorted({e.retention for e in effects if e.retention})),
+        reach=max((e.reach for e in effects), key=REACHES.index, default="subscribed"),
+        anchors=_anchors(verdicts),
+        missing=tuple(sorted(frozenset().union(*(verdict.missing for verdict in telling)))),
+    )
+
+
+def decide_all(policy: Policy, situation: Mapping[str, Value], engine: Engine | None = None) -> dict[str, Any]:
+    """The decision row of a situation: every recipient that is part of it, in the order of their names."""
+    engine = engine or NativeEngine(policy)
+    facts = complete(situation)
+    decisions = []
+    for recipient in sorted(policy.recipients, key=lambda each: each.subscriber):
+        if not recipient.holds(facts["entity"]):
+            continue
+        decision = engine.decide(facts, recipient)
+        if recipient.subscribed(facts["change_type"]) or decision.reach != "subscribed":
+            decisions.append(decision)
+    return as_row(policy, facts, decisions)
+
+
+def as_row(policy: Policy, facts: Mapping[str, Value], decisions: Sequence[Decision]) -> dict[str, Any]:
+    """Plain JSON data: clocks once per situation, recipients point at them by number."""
+    kept = {name: facts[name] for name in policy.facts}
+    clocks = sorted({clock for decision in decisions for clock in decision.clocks})
+    recipients = [
+        asdict(decision)
+        | {"clocks": [clocks.index(clock) for clock in decision.clocks], "anchors": dict(decision.anchors)}
+        for decision in decisions
+    ]
+    return {
+        "situation": situation_id(policy.version, kept),
+        "policy_version": policy.version,
+        "facts": kept,
+        "clocks": [asdict(clock) for clock in clocks],
+        "recipients": recipients,
+    }
+
+
+def situation_id(policy_version: str, facts: Mapping[str, Value]) -> str:
+    """The name of a decision; the native twin is `situations.situation_id`. Lengths make the text unambiguous."""
+    parts = [policy_version, *(_word(facts[name]) for name in facts)]
+    text = "".join("-" if part is None else f"{len(part)}:{part}" for part in parts)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _word(value: Value) -> str | None:
+    return ("true" if value else "false") if isinstance(value, bool) else value
+
+
+def _tells(verdict: Verdict, outcome: str) -> bool:
+    """Does this verdict explain the outcome? Objections explain a refusal; what applied explains an allowance."""
+    return verdict.says == outcome or (outcome == "allow" and verdict.says == "applies")
+
+
+def _clocks(verdicts: Iterable[Verdict], recipient: Recipient, change_type: Value) -> tuple[Clock, ...]:
+    clocks: set[Clock] = set()
+    for verdict in verdicts:
+        if not verdict.tightens:
+            continue
+        clocks |= set(verdict.rule.effect.clocks)
+        seconds = recipient.asked(recipient.sla, change_type, None)
+        if verdict.rule.effect.sla and seconds is not None:
+            clocks.add(Clock("seconds", int(seconds)))
+    return tuple(sorted(clocks))
+
+
+def _anchors(verdicts: Iterable[Verdict]) -> dict[str, str]:
+    results = dict.fromkeys(ANCHORS, "not_applicable")
+    order = ("not_applicable", "pass", "defer", "deny")
+    for verdict in verdicts:
+        said = {"deny": "deny", "defer": "defer", "applies": "pass", "passes": "pass"}.get(
+            verdict.says, "not_applicable"
+        )
+        results[verdict.rule.anchor] = max(results[verdict.rule.anchor], said, key=order.index)
+    return results
+
+
+def _unique(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))

@@ -1,0 +1,107 @@
+"""From the operator's folder to a policy: rules compiled, laws at hand, recipients known, examples run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib.resources import as_file, files
+from typing import TYPE_CHECKING
+
+from tidings.errors import ConfigurationError, Problem
+from tidings.gate import cesql
+from tidings.gate.facts import complete, derive
+from tidings.gate.policy import Policy, Recipient
+from tidings.gate.rule_reader import Reading
+from tidings.gate.rules import Rule, judge
+from tidings.gate.statutes import Statute, read_statutes
+
+if TYPE_CHECKING:
+    from tidings.policy import RuleDocument
+    from tidings.settings import Settings
+    from tidings.shapes import Subscriber
+
+MAX_RULES = 500
+DEFAULT_SLA = 900  # seconds; what a subscriber that promises nothing is held to
+
+
+def load_policy(settings: Settings) -> Policy:
+    """The policy in force, or every problem at once."""
+    policy, problems = examine_policy(settings)
+    if problems:
+        raise ConfigurationError(problems)
+    return policy
+
+
+def examine_policy(settings: Settings) -> tuple[Policy, list[Problem]]:
+    """The policy as far as it can be read, and what is wrong with it: for `check`."""
+    statutes, problems = catalogue_statutes(settings)
+    rules, wrong = compile_rules(settings.policies.rules, statutes)
+    problems += wrong
+    for name, subscriber in sorted(settings.subscribers.items()):
+        for said in cesql.check(subscriber.filter or "true"):
+            document = settings.documents.get(f"subscribers/{name}.yaml")
+            line = document.line(("filter",)) if document else 0
+            file = f"subscribers/{name}.yaml"
+            problems.append(Problem(file, line, "filter", "cesql", said, "a CESQL expression", "Mend the filter."))
+    version = next((text for text in settings.policies.versions if text), "unversioned")
+    people = tuple(recipient(name, subscriber) for name, subscriber in sorted(settings.subscribers.items()))
+    cited = {name for rule in rules for name in rule.statutes}
+    kept = {name: statute for name, statute in sorted(statutes.items()) if name in cited}
+    return Policy(version, tuple(rules), kept, people), problems
+
+
+def catalogue_statutes(settings: Settings | None = None) -> tuple[dict[str, Statute], list[Problem]]:
+    """The catalogue's laws; the operator's own in policy/statutes/ replace those of the same id."""
+    with as_file(files("tidings").joinpath("catalog/statutes")) as shelf:
+        folders = {"catalog/statutes": shelf}
+        if settings is not None:
+            folders["policy/statutes"] = settings.directory / "policy" / "statutes"
+        return read_statutes(folders)
+
+
+def compile_rules(
+    documents: Iterable[RuleDocument], statutes: Mapping[str, Statute]
+) -> tuple[list[Rule], list[Problem]]:
+    """Rules in the order given; a rule whose example does not give what it says is a problem like any other."""
+    rules: list[Rule] = []
+    problems: list[Problem] = []
+    for written in documents:
+        reading = Reading(written.document, statutes)
+        rule = reading.rule(written.place, written.data)
+        problems += reading.problems
+        if rule is None:
+            continue
+        if not reading.problems:
+            problems += failed_examples(rule)
+        rules.append(rule)
+    if len(rules) > MAX_RULES:
+        file, line = rules[MAX_RULES].file, rules[MAX_RULES].line
+        told = (f"{len(rules)} rules", f"at most {MAX_RULES}", "Merge some of them.")
+        problems.append(Problem(file, line, "rules", "too_many_rules", *told))
+    return rules, problems
+
+
+def failed_examples(rule: Rule) -> list[Problem]:
+    """The examples of a rule that do not come out as written."""
+    problems = []
+    for index, example in enumerate(rule.examples):
+        verdict = judge(rule, derive(complete(example.given)), {"dpa": False, **example.to})
+        if verdict.says != example.gives:
+            path = f"{rule.id}.examples[{index}]"
+            says = f"{verdict.says}" + (f" ({verdict.reason})" if verdict.reason else "")
+            what_now = "Mend the rule or its example."
+            problems.append(Problem(rule.file, example.line, path, "example_failed", says, example.gives, what_now))
+    return problems
+
+
+def recipient(name: str, subscriber: Subscriber) -> Recipient:
+    """What the gate needs to know of a subscriber."""
+    return Recipient(
+        subscriber=name,
+        role=subscriber.role,
+        region=subscriber.region,
+        dpa=subscriber.dpa,
+        types=tuple(subscriber.types),
+        entities=tuple(subscriber.entities),
+        semantics=dict(subscriber.semantics),
+        sla={"default": DEFAULT_SLA, **{kind: int(seconds) for kind, seconds in subscriber.sla.items()}},
+    )

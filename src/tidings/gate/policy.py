@@ -1,0 +1,72 @@
+"""A policy and the recipients it decides about, as frozen values."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+from tidings.gate.facts import FACTS, Value
+from tidings.gate.rules import Rule, facts_used
+from tidings.gate.statutes import Statute
+
+# Always part of a situation: subscriptions are made of them.
+ALWAYS = frozenset({"change_type", "operation", "entity"})
+
+
+@dataclass(frozen=True)
+class Recipient:
+    """What the gate knows of a subscriber."""
+
+    subscriber: str
+    role: str | None = None
+    region: str | None = None
+    dpa: bool = False
+    types: tuple[str, ...] = ("*",)
+    entities: tuple[str, ...] = ("*",)
+    semantics: Mapping[str, str] = field(default_factory=dict)
+    sla: Mapping[str, int] = field(default_factory=dict)  # seconds by change type, `default` otherwise
+
+    def facts(self) -> dict[str, object]:
+        names = ("subscriber", "role", "region", "dpa", "types", "entities")
+        return {name: getattr(self, name) for name in names}
+
+    def subscribed(self, change_type: Value) -> bool:
+        return "*" in self.types or change_type in self.types
+
+    def holds(self, entity: Value) -> bool:
+        return "*" in self.entities or entity in self.entities
+
+    def asked(self, wanted: Mapping[str, Any], change_type: Value, otherwise: Any) -> Any:
+        """The subscriber's own setting for a change type."""
+        return wanted.get(str(change_type), wanted.get("default", otherwise))
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Rules in force with the laws they cite and the recipients they decide about."""
+
+    name: str
+    rules: tuple[Rule, ...]
+    statutes: Mapping[str, Statute] = field(default_factory=dict)
+    recipients: tuple[Recipient, ...] = ()
+
+    @cached_property
+    def version(self) -> str:
+        """The operator's version and a digest of everything that can change an answer."""
+        body = {
+            "rules": [asdict(rule) | {"file": "", "line": 0, "examples": ()} for rule in self.rules],
+            "kinds": [repr((rule.scope, rule.when)) for rule in self.rules],
+            "recipients": [asdict(recipient) for recipient in self.recipients],
+        }
+        text = json.dumps(body, sort_keys=True, default=sorted)
+        return f"{self.name}+{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+    @cached_property
+    def facts(self) -> tuple[str, ...]:
+        """The facts that make a situation under this policy, in the vocabulary's order."""
+        used = facts_used(self.rules) | ALWAYS
+        return tuple(name for name in FACTS if name in used)

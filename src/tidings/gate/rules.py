@@ -1,0 +1,209 @@
+"""Rules as frozen values, and what one rule says about one situation and one recipient.
+
+Truth has three values. A rule that would block (deny, defer) and cannot be answered defers and names the missing facts. A rule
+that only tightens (deadline, priority, semantics, redaction, reach) and cannot be answered applies: that never loosens anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from tidings.gate.clocks import Clock
+from tidings.gate.facts import DERIVED, MANY, UNKNOWN, Value, known
+
+ANCHORS = ("event", "privacy", "channel", "vertical", "governance")
+SEMANTICS = ("at-most-once", "at-least-once", "exactly-once")  # weakest first
+ACKS = ("A0", "A1", "A2", "A3", "A4")
+REACHES = ("subscribed", "types", "everyone")  # who is told: as subscribed; also past `types`; also past the filter
+VERDICTS = ("deny", "defer", "applies", "passes", "nothing")
+
+RecipientFacts: TypeAlias = Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Yes, no, or cannot tell for want of these facts."""
+
+    holds: bool | None
+    missing: frozenset[str] = frozenset()
+
+
+YES, NO = Truth(True), Truth(False)
+
+
+def _cannot_tell(asked: Sequence[Truth]) -> Truth:
+    return Truth(None, frozenset[str]().union(*(truth.missing for truth in asked)))
+
+
+class Condition(Protocol):
+    """Anything that can be asked of a pair."""
+
+    def ask(self, facts: Mapping[str, Value], recipient: RecipientFacts) -> Truth: ...
+
+    def facts(self) -> frozenset[str]: ...
+
+
+@dataclass(frozen=True)
+class Compare:
+    """One comparison; `negated` for is_not and not_in."""
+
+    name: str
+    values: tuple[Value, ...]
+    negated: bool = False
+    recipient: bool = False
+
+    def ask(self, facts: Mapping[str, Value], recipient: RecipientFacts) -> Truth:
+        if self.recipient and self.name in MANY:
+            have = recipient.get(self.name)
+            asked = set(have) if isinstance(have, list | tuple | frozenset) else set()
+            return Truth((bool(asked & set(self.values)) or "*" in asked) is not self.negated)
+        found = recipient.get(self.name) if self.recipient else facts.get(self.name)
+        value = known(found if isinstance(found, bool) or found is None else str(found))
+        if value is None:
+            if UNKNOWN in self.values:
+                return Truth(not self.negated)
+            return Truth(None, self._missing(facts))
+        return Truth((value in self.values) is not self.negated)
+
+    def _missing(self, facts: Mapping[str, Value]) -> frozenset[str]:
+        """What a person would have to tell us: of a derived fact, the facts it follows from."""
+        if self.recipient:
+            return frozenset({f"recipient.{self.name}"})
+        return frozenset(name for name in self.facts() if known(facts.get(name)) is None) or frozenset({self.name})
+
+    def facts(self) -> frozenset[str]:
+        if self.recipient:
+            return frozenset()
+        return frozenset(DERIVED[self.name][1]) if self.name in DERIVED else frozenset({self.name})
+
+
+@dataclass(frozen=True)
+class Every:
+    parts: tuple[Condition, ...]
+
+    def ask(self, facts: Mapping[str, Value], recipient: RecipientFacts) -> Truth:
+        asked = [part.ask(facts, recipient) for part in self.parts]
+        if any(truth.holds is False for truth in asked):
+            return NO
+        return _cannot_tell(asked) if any(truth.holds is None for truth in asked) else YES
+
+    def facts(self) -> frozenset[str]:
+        return frozenset[str]().union(*(part.facts() for part in self.parts))
+
+
+@dataclass(frozen=True)
+class Either:
+    parts: tuple[Condition, ...]
+
+    def ask(self, facts: Mapping[str, Value], recipient: RecipientFacts) -> Truth:
+        asked = [part.ask(facts, recipient) for part in self.parts]
+        if any(truth.holds for truth in asked):
+            return YES
+        return _cannot_tell(asked) if any(truth.holds is None for truth in asked) else NO
+
+    def facts(self) -> frozenset[str]:
+        return frozenset[str]().union(*(part.facts() for part in self.parts))
+
+
+@dataclass(frozen=True)
+class Not:
+    part: Condition
+
+    def ask(self, facts: Mapping[str, Value], recipient: RecipientFacts) -> Truth:
+        truth = self.part.ask(facts, recipient)
+        return truth if truth.holds is None else Truth(not truth.holds)
+
+    def facts(self) -> frozenset[str]:
+        return self.part.facts()
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a rule does when it holds. `outcome` is empty for a rule that only tightens."""
+
+    outcome: str = ""
+    reason: str = ""
+    redact: tuple[str, ...] = ()
+    semantics: str = ""
+    priority: int | None = None
+    clocks: tuple[Clock, ...] = ()
+    sla: bool = False
+    ack: str = ""
+    retention: str = ""
+    reach: str = "subscribed"
+
+    @property
+    def blocks(self) -> bool:
+        return self.outcome in ("deny", "defer")
+
+
+@dataclass(frozen=True)
+class Example:
+    """One test of one rule, written beside it."""
+
+    given: Mapping[str, Value]
+    to: Mapping[str, object]
+    gives: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`scope` says whom and what the rule is about, `when` what it looks for there."""
+
+    id: str
+    anchor: str
+    scope: Condition
+    when: Condition
+    effect: Effect
+    statutes: tuple[str, ...] = ()
+    examples: tuple[Example, ...] = ()
+    file: str = ""
+    line: int = 0
+    scoped: bool = False
+
+    def facts(self) -> frozenset[str]:
+        return self.scope.facts() | self.when.facts()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one rule says of one pair: deny, defer, applies, passes or nothing; and why."""
+
+    rule: Rule
+    says: str
+    reason: str
+    missing: frozenset[str] = frozenset()
+
+    @property
+    def tightens(self) -> bool:
+        """Do the effect's deadline, priority and the like count for this pair?"""
+        return self.says in ("applies", "deny") or (self.says == "defer" and not self.missing)
+
+
+def judge(rule: Rule, facts: Mapping[str, Value], recipient: RecipientFacts) -> Verdict:
+    """`facts` with the derived ones; see `facts.derive`."""
+    scope = rule.scope.ask(facts, recipient)
+    if scope.holds is False:
+        return Verdict(rule, "nothing", "")
+    when = rule.when.ask(facts, recipient)
+    if when.holds is False:
+        return Verdict(rule, "passes" if rule.scoped and scope.holds else "nothing", "")
+    missing = scope.missing | when.missing
+    effect = rule.effect
+    if scope.holds and when.holds:
+        return Verdict(rule, effect.outcome if effect.blocks else "applies", effect.reason)
+    told = ", ".join(sorted(missing))
+    if effect.blocks:
+        return Verdict(rule, "defer", f"cannot tell: {told} is not known", missing)
+    if effect.outcome == "allow":
+        return Verdict(rule, "nothing", "", missing)
+    note = f"{told} is not known, so the strict reading applies"
+    return Verdict(rule, "applies", note, missing)
+
+
+def facts_used(rules: Sequence[Rule]) -> frozenset[str]:
+    """The facts that can change an answer of these rules: only they make a situation."""
+    return frozenset[str]().union(*(rule.facts() for rule in rules))

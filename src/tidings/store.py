@@ -1,0 +1,337 @@
+"""The store: Spark writes Parquet into a fresh folder, one Delta transaction makes it part of a table, once.
+
+What is on disk when `commit` returns stays there. A commit repeated under the same (app, version) is a no-op, because this
+file decides so: delta-rs itself would commit twice and move versions back.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, RemoveAction
+
+from tidings import crash, durable
+from tidings.deltalog import AddFile, Log
+from tidings.errors import Damaged, Refused
+from tidings.parquet import describe, write
+from tidings.tables import SPARK_SETTINGS, TABLES
+
+__all__ = ["SPARK_SETTINGS", "TABLES", "AddFile", "Store"]
+
+SWEEP_AFTER_S = 3600
+SMALL_BYTES = 16 << 20
+TARGET_BYTES = 64 << 20
+VACUUM_HOURS = 48  # longer than the longest read of an older version
+
+for _table in TABLES:
+    crash.POINTS[f"{_table}.before_commit"] = f"{_table}: data files are durable, the log does not name them yet"
+    crash.POINTS[f"{_table}.after_commit"] = f"{_table}: the log names the files, the log itself is not synced yet"
+crash.POINTS["compact.before_commit"] = "compaction wrote its files, nothing refers to them yet"
+
+
+class Store:
+    """All tables under one folder. Safe for threads; another process may commit at the same time."""
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = durable.local(root)
+        self._logs: dict[str, Log] = {}
+        self._lock = threading.Lock()
+        self._writing: set[Path] = set()
+        self._failed: Damaged | None = None
+
+    def schema(self, table: str) -> str:
+        """The table's Spark DDL."""
+        return TABLES[table].ddl
+
+    def fresh(self, table: str) -> str:
+        """A folder nobody else writes to. It does not exist yet: the writer makes it."""
+        folder = self._root(table) / durable.unique()
+        self._writing.add(folder)
+        return str(folder)
+
+    def commit(
+        self,
+        table: str,
+        folder: str | None,
+        *,
+        app: str,
+        version: int,
+        cursors: Mapping[str, int] | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> bool:
+        """Make the Parquet files of `folder` part of the table, with (app, version) and the cursors, in one transaction.
+
+        False when this (app, version) or a later one is already there: nothing was changed and the folder is dropped.
+        Without a folder, or with no rows in it, the transaction is recorded all the same. On return all of it is durable.
+        """
+        if self._failed:
+            raise self._failed
+        try:
+            return self._commit(table, folder, {app: version}, (dict(cursors or {}), dict(metadata or {})))
+        except Damaged as error:
+            # After a failed sync nothing this process believes about the disk is sure, so it commits nothing more.
+            self._failed = error if error.code == "fsync_failed" else None
+            raise
+
+    def transaction_version(self, table: str, app: str) -> int | None:
+        """None when the app never committed; 0 is a version."""
+        log = self._log(table)
+        with log.lock:
+            return log.transaction(app) if log.refresh() else None
+
+    def version(self, table: str) -> int | None:
+        log = self._log(table)
+        with log.lock:
+            return log.version if log.refresh() else None
+
+    def added(self, table: str, version: int) -> list[AddFile]:
+        """The files exactly that commit added, in a fixed order. Compaction adds nothing new, so it adds none here."""
+        return self._log(table).added(version)
+
+    def files(
+        self, table: str, column: str | None = None, above: object = None, *, where: Mapping[str, object] | None = None
+    ) -> list[AddFile]:
+        """Live files that may hold rows with `column` > `above` and every `where` value, by their statistics alone."""
+        log = self._log(table)
+        with log.lock:
+            if not log.refresh():
+                return []
+            actions = log.actions()
+        keep = pa.array([True] * actions.num_rows)
+        for name, limit in {column: above}.items() if column and above is not None else ():
+            keep = pc.and_(keep, pc.fill_null(pc.greater(actions[f"max.{name}"], limit), True))
+        for name, value in (where or {}).items():
+            reach = pc.and_(
+                pc.less_equal(actions[f"min.{name}"], value), pc.greater_equal(actions[f"max.{name}"], value)
+            )
+            keep = pc.and_(keep, pc.fill_null(reach, True))
+        return log.described(actions.filter(keep))
+
+    def arrow(
+        self,
+        table: str,
+        columns: Sequence[str] | None = None,
+        *,
+        files: Iterable[AddFile] | None = None,
+        filter: Any = None,
+    ) -> pa.Table:
+        """Rows without a JVM. `filter` is a pyarrow expression; files whose statistics exclude it are not opened."""
+        wanted = self.files(table) if files is None else list(files)
+        return self._dataset(table, wanted).to_table(columns=list(columns) if columns else None, filter=filter)
+
+    def compact(
+        self,
+        table: str,
+        *,
+        keep_above: int | None = None,
+        small: int = SMALL_BYTES,
+        target: int = TARGET_BYTES,
+        reduce: Callable[[pa.Table], pa.Table] | None = None,
+    ) -> int:
+        """Rewrite small live files into few, rows and bytes as they are; returns how many files went.
+
+        Files added after version `keep_above` stay (the sequencer has not read them). `reduce` may drop or blank rows of
+        what is rewritten; it is how an erased person's rows leave the table.
+        """
+        log = self._log(table)
+        with log.lock:
+            if not log.refresh():
+                return 0
+            recent = log.added_after(keep_above)
+        chosen = [f for f in self.files(table) if f.path not in recent and f.size < small]
+        gone = 0
+        for group in _groups(sorted(chosen, key=lambda f: _place(f, TABLES[table].sort)), target):
+            if len(group) > 1 or reduce:
+                gone += self._rewrite(table, group, reduce)
+        return gone
+
+    def checkpoint(self, table: str) -> None:
+        """Fold the log into one file. Commits do this by themselves; maintenance may do it before a backup."""
+        log = self._log(table)
+        with log.lock:
+            if log.refresh():
+                log.checkpoint()
+
+    def clean_up(self, table: str, *, keep_above: int | None = None) -> None:
+        """Drop log files older than the retention and data files that compaction replaced long ago.
+
+        With `keep_above` (a sequencer's cursor) nothing happens until that cursor has passed the last checkpoint.
+        """
+        log = self._log(table)
+        with log.lock:
+            if log.refresh():
+                log.clean_up(keep_above, VACUUM_HOURS)
+
+    def sweep(self, *, older_than: float = SWEEP_AFTER_S, settled: Iterable[str] = ()) -> list[str]:
+        """Delete folders no version refers to, when nothing was written there for an hour or their batch is settled."""
+        done = {durable.local(folder) for folder in settled}
+        swept = []
+        for table in TABLES:
+            found = [p for p in self._root(table).iterdir() if p.is_dir()] if self._root(table).is_dir() else []
+            # Listed first, then looked up: a folder committed in between is in the log by then.
+            log = self._log(table)
+            with log.lock:
+                referred = log.referred() if log.refresh() else set()
+            for folder in found:
+                if folder.name.startswith("_") or folder.name in referred:
+                    continue
+                idle = folder not in self._writing and time.time() - durable.newest(folder) > older_than
+                if idle or folder in done:
+                    shutil.rmtree(folder)
+                    swept.append(str(folder))
+        return swept
+
+    def _commit(
+        self, table: str, folder: str | None, own: dict[str, int], extras: tuple[dict[str, int], dict[str, str]]
+    ) -> bool:
+        log = self._log(table)
+        cursors, metadata = extras
+        place = self._inside(table, folder) if folder else None
+        with log.lock:
+            log.refresh(create=True)
+            repeated = log.settled(own, cursors)
+        actions: list[AddAction] = [] if repeated or place is None else self._durable(table, place)
+        crash.point(f"{table}.before_commit")
+        with log.lock:
+            log.refresh()
+            while not (repeated := log.settled(own, cursors)):
+                try:
+                    log.write(list(actions), own | cursors, metadata)
+                    break
+                except CommitFailedError as error:
+                    log.overtaken(error)
+            if repeated and place and place.name not in log.referred():
+                shutil.rmtree(place, ignore_errors=True)
+        if place:
+            self._writing.discard(place)
+        return not repeated
+
+    def _durable(self, table: str, folder: Path) -> list[AddAction]:
+        """Add-actions of the folder's files, every byte and every name of them on the disk."""
+        if not folder.is_dir():
+            raise Damaged(
+                "folder_missing", f"{folder} is gone", "the folder this batch wrote", "Nothing was committed."
+            )
+        actions = []
+        for path in sorted(folder.iterdir()):
+            if path.suffix != ".parquet" or path.name.startswith((".", "_")):
+                # Checksum files would have to be synced as well; a torn one makes a good data file unreadable.
+                _drop(path)
+                continue
+            action = describe(path, self._root(table), TABLES[table])
+            if action is None:
+                _drop(path)
+                continue
+            durable.sync_file(path)
+            actions.append(action)
+        durable.sync_folder(folder)
+        durable.sync_folder(folder.parent)
+        return actions
+
+    def _rewrite(self, table: str, group: list[AddFile], reduce: Callable[[pa.Table], pa.Table] | None) -> int:
+        rows = self._dataset(table, group).to_table()
+        rows = (reduce(rows) if reduce else rows).sort_by([(name, "ascending") for name in TABLES[table].sort])
+        folder = Path(self.fresh(table))
+        folder.mkdir()
+        write(rows, folder / "part-0.parquet", TABLES[table])
+        actions: list[AddAction | RemoveAction] = [*self._durable(table, folder)]
+        for action in actions:
+            action.data_change = False
+        now = int(time.time() * 1000)
+        actions += [
+            RemoveAction(self._relative(table, f), data_change=False, deletion_timestamp=now, size=f.size)
+            for f in group
+        ]
+        crash.point("compact.before_commit")
+        log = self._log(table)
+        with log.lock:
+            log.refresh()
+            live = set(log.actions()["path"].to_pylist())
+            if not {self._relative(table, f) for f in group} <= live:
+                return 0
+            try:
+                log.write(actions, {}, {"tidings": "compaction"})
+            except CommitFailedError:
+                return 0  # somebody else was faster; the folder is swept, the next round compacts again
+        self._writing.discard(folder)
+        return len(group)
+
+    def _dataset(self, table: str, files: list[AddFile]) -> ds.Dataset:
+        fmt, here = ds.ParquetFileFormat(), pyarrow.fs.LocalFileSystem()
+        schema = self._log(table).arrow_schema()
+        fragments = [fmt.make_fragment(f.path, here, partition_expression=_bounds(f, schema)) for f in files]
+        return ds.FileSystemDataset(fragments, schema, fmt, here)
+
+    def _inside(self, table: str, folder: str) -> Path:
+        """The folder under the table's root; one written elsewhere in the store is moved there by a rename."""
+        place, root = durable.local(folder), self._root(table)
+        if place.parent == root or not place.is_relative_to(self.root):
+            if place.parent != root:
+                raise Refused("folder_outside", f"{place}", f"a folder under {self.root}", "Nothing was committed.")
+            return place
+        if place.is_dir():
+            durable.make_folder(root)
+            moved = root / durable.unique()
+            self._writing.add(moved)
+            place.rename(moved)
+            return moved
+        return place
+
+    def _log(self, table: str) -> Log:
+        if table not in TABLES:
+            raise Refused("unknown_table", f"table {table}", f"one of {', '.join(TABLES)}")
+        with self._lock:
+            if table not in self._logs:
+                self._logs[table] = Log(self._root(table), table)
+            return self._logs[table]
+
+    def _root(self, table: str) -> Path:
+        return self.root / table
+
+    def _relative(self, table: str, file: AddFile) -> str:
+        return Path(file.path).relative_to(self._root(table)).as_posix()
+
+
+def _groups(files: list[AddFile], target: int) -> list[list[AddFile]]:
+    groups: list[list[AddFile]] = []
+    size = target
+    for file in files:
+        if size + file.size > target:
+            groups.append([])
+            size = 0
+        groups[-1].append(file)
+        size += file.size
+    return groups
+
+
+def _place(file: AddFile, sort: Sequence[str]) -> tuple[tuple[bool, Any], ...]:
+    return tuple((name in file.minimum, file.minimum.get(name, 0)) for name in sort)
+
+
+def _bounds(file: AddFile, schema: pa.Schema) -> ds.Expression | None:
+    """What the statistics promise of every row; a column with missing values promises nothing."""
+    promise = None
+    for name in file.minimum:
+        if file.nulls.get(name) != 0 or name not in file.maximum:
+            continue
+        low, high = (pa.scalar(side[name], schema.field(name).type) for side in (file.minimum, file.maximum))
+        part = (ds.field(name) >= low) & (ds.field(name) <= high)
+        promise = part if promise is None else promise & part
+    return promise
+
+
+def _drop(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()

@@ -1,0 +1,136 @@
+"""The table layout, declared once: Spark DDL, the columns that carry statistics, the order compaction writes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+PRIMITIVES = {"bigint": "long", "int": "integer"} | {t: t for t in ("string", "binary", "boolean", "timestamp", "date")}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Only `statistics` columns reach the log in clear. They must never hold what a person could be found by."""
+
+    ddl: str
+    statistics: tuple[str, ...]
+    sort: tuple[str, ...]
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Column names and their Delta types, in order."""
+        return {field["name"]: field["type"] for field in parsed(self.ddl)["fields"]}
+
+    def as_json(self) -> str:
+        """The schema as Delta and Spark both spell it."""
+        return json.dumps(parsed(self.ddl))
+
+
+def parsed(ddl: str) -> dict[str, Any]:
+    """Our own DDL as a schema document; a JVM is not needed to know what a table looks like."""
+    columns = re.sub(r"(\w) +(?=[a-z])", r"\1:", ddl)
+    tokens = iter(re.findall(r"[a-z_]\w*|[<>:,]", f"struct<{columns}>"))
+    found, _ = _type(tokens, next(tokens))
+    assert isinstance(found, dict)
+    return found
+
+
+def _type(tokens: Iterator[str], name: str) -> tuple[Any, str]:
+    """One type and the token after it."""
+    if name in PRIMITIVES:
+        return PRIMITIVES[name], next(tokens, "")
+    assert next(tokens) == "<"
+    if name == "array":
+        element, _ = _type(tokens, next(tokens))
+        return {"type": "array", "elementType": element, "containsNull": True}, next(tokens, "")
+    if name == "map":
+        key, _ = _type(tokens, next(tokens))
+        value, _ = _type(tokens, next(tokens))
+        return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}, next(tokens, "")
+    assert name == "struct", name
+    fields, after = [], ","
+    while after == ",":
+        label = next(tokens)
+        assert next(tokens) == ":"
+        kind, after = _type(tokens, next(tokens))
+        fields.append({"name": label, "type": kind, "nullable": True, "metadata": {}})
+    return {"type": "struct", "fields": fields}, next(tokens, "")
+
+
+_PLACE = "offset bigint, source string, generation string, batch bigint"
+_FEED = ("source", "generation", "batch", "offset")
+
+TABLES: Mapping[str, Table] = {
+    "journal": Table(
+        f"{_PLACE}, event_id string, change_type string, operation string, entity string, tenant string, banner string,"
+        " location string, locale string, routing_hint string, time timestamp, recorded timestamp, position string,"
+        " ordering string, epoch string, correlation string, causation string, hlc string, lamport bigint,"
+        " vector map<string,bigint>, subjectseq bigint, schema_version string, policy_version string, flags array<string>,"
+        " consent struct<class:string,channel:string,source_channel:string,request_time:timestamp,state:string>,"
+        " kid binary, key_file string, payload binary, decision string,"
+        " recipients array<struct<subscriber:string,outcome:string,reasons:array<string>,semantics:string,priority:int,"
+        "deadline:timestamp,redact:array<string>>>, entry binary",
+        statistics=(*_FEED, "time", "recorded"),
+        sort=("source", "generation", "offset"),
+    ),
+    "quarantine": Table(
+        "source string, generation string, batch bigint, place string, arrived timestamp, code string, path string,"
+        " detail string, sealed binary, day date, masked boolean, file string, line bigint",
+        statistics=("source", "generation", "batch", "arrived", "day"),
+        sort=("source", "generation", "batch", "arrived"),
+    ),
+    "last_seen": Table(
+        f"tag binary, bucket int, {_PLACE}, version string, kid binary, key_file string, image binary, ordering string,"
+        " vector map<string,bigint>",
+        statistics=("bucket", *_FEED),
+        sort=("bucket", "tag"),
+    ),
+    "subjects": Table(
+        f"tag binary, bucket int, {_PLACE}, version string, consents map<string,string>, jurisdiction string,"
+        " flags array<string>",
+        statistics=("bucket", *_FEED),
+        sort=("bucket", "tag"),
+    ),
+    "identities": Table(
+        f"hash binary, bucket int, {_PLACE}, tag binary, kind string, entity string",
+        statistics=("bucket", *_FEED),
+        sort=("bucket", "hash"),
+    ),
+    "attempts": Table(
+        "lane string, cycle bigint, call string, subscriber string, channel string, intent boolean, started timestamp,"
+        " finished timestamp, status int, latency_ms bigint, strength string, digest string,"
+        " members array<struct<source:string,generation:string,offset:bigint,event_id:string,subject:binary,"
+        "change_type:string,attempt:int,result:string,code:string,next_due:timestamp,final:string>>, entry binary",
+        statistics=("lane", "cycle", "started", "finished"),
+        sort=("lane", "cycle", "started"),
+    ),
+    "settled": Table(
+        "event_id string, offset bigint, source string, generation string, entry binary, time timestamp",
+        statistics=("source", "generation", "offset", "time"),
+        sort=("source", "generation", "offset"),
+    ),
+    "counts": Table(
+        "source string, generation string, batch bigint, counter string, value bigint, recorded timestamp",
+        statistics=("source", "generation", "batch", "recorded"),
+        sort=("source", "generation", "batch"),
+    ),
+    "rights_requests": Table(
+        "request string, kind string, state string, tag binary, jurisdiction string, regime string, opened timestamp,"
+        " due timestamp, changed timestamp, step bigint, reason string, kid binary, key_file string, capsule binary,"
+        " entry binary",
+        statistics=("opened", "due", "changed"),
+        sort=("opened", "changed"),
+    ),
+}
+
+# What a session must set so that the files it writes are these tables' files. Each with its reason.
+SPARK_SETTINGS: Mapping[str, str] = {
+    "spark.sql.session.timeZone": "UTC",  # one meaning of a date, everywhere
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",  # a time without a zone cannot be compared between machines
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 carries no statistics
+    "spark.sql.parquet.writeLegacyFormat": "false",  # legacy lists are read differently by different readers
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",  # the commit is ours, not a marker file
+}

@@ -34,7 +34,7 @@ def application(wanted: str = "") -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-    app.callback()(_version_option)
+    app.callback(help=app.info.help)(_options)
     for verb, module in VERBS.items():
         if not wanted or wanted == verb:
             importlib.import_module(f"tidings.verbs.{module}").register(app)
@@ -46,14 +46,18 @@ def application(wanted: str = "") -> typer.Typer:
     return app
 
 
-def _version_option(
-    version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True),
-) -> None:
-    if version:
-        from importlib.metadata import version as installed
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
 
-        print(f"tidings {installed('tidings')}")
+        print(f"tidings {version('tidings')}")
         raise typer.Exit
+
+
+def _options(
+    version: bool = typer.Option(False, "--version", help="Print the version.", is_eager=True, callback=_show_version),
+) -> None:
+    """Options before the verb."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -47,7 +47,7 @@ def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
 
 
 Whole = Annotated[int, Strict()]
-Number = Annotated[float, Field(allow_inf_nan=False)]
+Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 Flag = Annotated[bool, Strict()]
 Name = Annotated[
     str,

@@ -8,7 +8,7 @@ from typing import Any
 
 from tidings.channels.manifest import Manifest, load_manifest
 from tidings.errors import ConfigurationError, Problem
-from tidings.gate.policies import examine_policy
+from tidings.gate.loading import examine_policy
 from tidings.settings import Settings, examine
 from tidings.shapes import Subscriber
 

@@ -18,7 +18,7 @@ from tidings.ledger.classes import INDEX, ROOT, checkpoint_note, class_logs
 from tidings.ledger.log import CHECKPOINT, VKEY
 from tidings.ledger.merkle import HASH_SIZE, inclusion_path, leaf_hash, verify_inclusion
 from tidings.ledger.note import Checkpoint, Verifier, decode, encode, split
-from tidings.ledger.sequencer import Index, indexed_tables
+from tidings.ledger.sequencer import Index
 from tidings.ledger.tiles import WIDTH, Tiles, width_at
 from tidings.ledger.verification import LOCAL, UNPINNED, UNWITNESSED, Verdict
 from tidings.ledger.vocabulary import encode_entry, validate_entry
@@ -63,12 +63,17 @@ class Proof:
 
 @dataclass(frozen=True)
 class Piece:
-    """What a receipt shall prove: an entry, the table version it came with if known, a call's members if it is one."""
+    """What a receipt shall prove: an entry, how it came in as far as that is known, a call's members if it is one.
+
+    A writer may sequence a table as a whole, by its versions, or feed by feed (`journal/<feed>`), by its batches.
+    """
 
     table: str
     entry: bytes
     version: int | None = None
     members: Sequence[Member] = ()
+    feed: str = ""
+    batch: int | None = None
 
 
 @dataclass(frozen=True)
@@ -119,30 +124,28 @@ def _member(members: Sequence[Member], event_id: str) -> dict[str, Any]:
 
 
 def _locate(folder: Path, piece: Piece) -> _Place:
-    """Where an entry is: by its version's span, else by its hash, the newest tiles first."""
+    """Where an entry is: in the span of its version or batch, else by its hash, the newest tiles first."""
     wanted = leaf_hash(piece.entry)
+    ways = [(piece.table, piece.version)]
+    if piece.feed:
+        ways.insert(0, (f"{piece.table}/{piece.feed}", piece.batch))
     for log in class_logs(folder):
-        index = Index(folder / log / INDEX, piece.table)
-        spans = _known(index, piece.version) if piece.version is not None else None
-        for start, end in spans if spans is not None else [(0, _covered(index))]:
-            at = _search(Tiles(folder / log), wanted, start, end)
-            if at is not None:
-                return _Place(log, piece.table, _version_at(index, at), at)
-    version = "" if piece.version is None else f" version {piece.version}"
+        size = Checkpoint.parse(split(_text(folder / log / CHECKPOINT).encode())[0]).size
+        for table, version in ways:
+            index = Index(folder / log / INDEX, table)
+            for start, end in _spans(index, version):
+                at = _search(Tiles(folder / log), wanted, start, min(end, size))
+                if at is not None:
+                    return _Place(log, table, _version_at(index, at), at)
+    found = f"an entry of {piece.table} that no log holds"
     what_now = "It is recorded shortly after it happens; try again, then `tidings verify`."
-    raise Refused(
-        "ledger-unknown", f"an entry of {piece.table}{version} that no log holds", "a recorded entry", what_now
-    )
+    raise Refused("ledger-unknown", found, "a recorded entry", what_now)
 
 
-def _known(index: Index, version: int) -> list[tuple[int, int]]:
-    span = index.find(version)
-    return [(span.start, span.end)] if span else []
-
-
-def _covered(index: Index) -> int:
-    span = index.last()
-    return span.end if span else 0
+def _spans(index: Index, version: int | None) -> list[tuple[int, int]]:
+    """What to search: one version's entries, or all up to the table's last."""
+    span = index.last() if version is None else index.find(version)
+    return [(0 if version is None else span.start, span.end)] if span else []
 
 
 def _search(tiles: Tiles, wanted: bytes, start: int, end: int) -> int | None:
@@ -256,8 +259,3 @@ def read_receipt(data: bytes) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError):
         raise Refused("ledger-receipt", "a file that is not JSON", "a receipt made by `tidings prove`") from None
-
-
-def tables(folder: Path) -> set[str]:
-    """The tables any class log has entries of."""
-    return {table for log in class_logs(folder) for table in indexed_tables(folder / log / INDEX)}

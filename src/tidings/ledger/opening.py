@@ -1,0 +1,44 @@
+"""Where an operator's ledger is, what it is called and which key signs it: one answer for the writer and every reader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidings.errors import TidingsError
+from tidings.ledger.classes import ROOT, Ledger
+from tidings.ledger.note import Signer
+
+if TYPE_CHECKING:
+    from tidings.settings import Settings
+
+PURPOSE = "ledger-sign"
+
+
+def origin(tenant: str) -> str:
+    """The ledger's name; each log's is this and the log's own name."""
+    return f"tidings/{tenant}/ledger"
+
+
+def open_ledger(settings: Settings) -> Ledger:
+    """The one writer of this operator's ledger."""
+    seed = settings.keyring.derive(PURPOSE)
+    return Ledger(settings.data_path / "ledger", origin(settings.tenant), seed)
+
+
+def ledger_folder(directory: Path) -> Path:
+    """The ledger of an operator's folder."""
+    from tidings.settings import load
+
+    return load(directory, secrets=False).data_path / "ledger"
+
+
+def own_key(directory: Path) -> str:
+    """The public key this operator's secrets stand for, or nothing when they are not here (an auditor's copy)."""
+    from tidings.settings import load
+
+    try:
+        settings = load(directory, secrets=False)
+        return Signer(f"{origin(settings.tenant)}/{ROOT}", settings.keyring.derive(PURPOSE)).verifier.vkey
+    except TidingsError:
+        return ""

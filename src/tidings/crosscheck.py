@@ -27,10 +27,6 @@ class Folder:
     documents: Mapping[str, Document]
     broken: frozenset[str]
 
-    def say(self, label: str, place: Place, code: str, *says: str) -> Problem:
-        found, expected, what_now = says
-        return self.documents[label].problem(place, code, found, expected, what_now)
-
     @property
     def change_types(self) -> set[str]:
         return set(CHANGE_TYPES) | {name for contract in self.entities.values() for name in contract.types}
@@ -46,68 +42,66 @@ def crosscheck(folder: Folder, *, secrets: bool) -> tuple[list[Problem], list[Pr
     if folder.operator is not None:
         problems += _banners(folder, folder.operator)
     for name, source in folder.sources.items():
-        problems += _source(folder, f"sources/{name}.yaml", source)
+        problems += _source(folder, folder.documents[f"sources/{name}.yaml"], source)
     problems += _shared_paths(folder)
     for name, contract in folder.entities.items():
-        problems += _contract(folder, f"entities/{name}.yaml", contract)
+        problems += _contract(folder.documents[f"entities/{name}.yaml"], contract)
     for name, subscriber in folder.subscribers.items():
-        problems += _subscriber(folder, f"subscribers/{name}.yaml", subscriber)
+        problems += _subscriber(folder, folder.documents[f"subscribers/{name}.yaml"], subscriber)
     wrong, warnings = _secrets(folder, every=secrets)
     return problems + wrong, warnings
 
 
 def _banners(folder: Folder, operator: Operator) -> Iterator[Problem]:
-    label = "tidings.yaml"
+    page = folder.documents["tidings.yaml"]
     for at in _repeated([banner.id for banner in operator.banners]):
-        yield folder.say(
-            label, ("banners", at, "id"), "duplicate_id", "a banner id used before", "each once", "Rename it."
-        )
+        yield page.problem(("banners", at, "id"), "duplicate_id", "a banner id used before", "each once", "Rename it.")
     for number, banner in enumerate(operator.banners):
         for at in _repeated([location.id for location in banner.locations]):
             place = ("banners", number, "locations", at, "id")
-            yield folder.say(label, place, "duplicate_id", "a location id used before", "each once", "Rename it.")
+            yield page.problem(place, "duplicate_id", "a location id used before", "each once", "Rename it.")
     kinds = {contract.kind for contract in folder.entities.values()} | folder.contract_names
     for at, subject in enumerate(operator.test_mode.subjects):
         kind, colon, key = subject.partition(":")
         if not colon or not key or kind not in kinds:
             says = ("another form", f"ENTITY:KEY with ENTITY one of {listed(kinds)}", "Write it like customer:1001.")
-            yield folder.say(label, ("test_mode", "subjects", at), "unknown_contract", *says)
+            yield page.problem(("test_mode", "subjects", at), "unknown_contract", *says)
 
 
 def _repeated(ids: list[str]) -> list[int]:
     return [at for at, name in enumerate(ids) if name in ids[:at]]
 
 
-def _source(folder: Folder, label: str, source: Source) -> Iterator[Problem]:
+def _source(folder: Folder, page: Document, source: Source) -> Iterator[Problem]:
     for entity, contract in source.entities.items():
-        yield from _known(folder, label, ("entities", entity), contract, folder.contract_names, "contract")
+        yield from _known(page, ("entities", entity), contract, folder.contract_names, "unknown_contract")
     dialects = shelf("dialects")
     if dialects and source.dialect != "auto":
-        yield from _known(folder, label, ("dialect",), source.dialect, {*dialects, "auto"}, "dialect")
+        yield from _known(page, ("dialect",), source.dialect, {*dialects, "auto"}, "unknown_dialect")
     if folder.operator is not None:
         banners = {banner.id: {location.id for location in banner.locations} for banner in folder.operator.banners}
-        yield from _known(folder, label, ("banner",), source.banner, banners, "banner")
+        yield from _known(page, ("banner",), source.banner, banners, "unknown_banner")
         if source.location is not None and source.banner in banners:
-            yield from _known(folder, label, ("location",), source.location, banners[source.banner], "location")
+            yield from _known(page, ("location",), source.location, banners[source.banner], "unknown_location")
     if source.kind == "inbox" and source.path is not None:
-        yield folder.say(label, ("path",), "unknown_key", "a path", "none: an inbox is ours", "Remove it.")
+        yield page.problem(("path",), "unknown_key", "a path", "none: an inbox is ours", "Remove it.")
     if source.kind == "files":
-        yield from _drop_folder(folder, label, source)
+        yield from _drop_folder(folder, page, source)
 
 
-def _drop_folder(folder: Folder, label: str, source: Source) -> Iterator[Problem]:
+def _drop_folder(folder: Folder, page: Document, source: Source) -> Iterator[Problem]:
     if source.path is None:
-        yield folder.say(label, ("path",), "missing_key", "nothing", "the drop folder", "Add `path:`.")
+        yield page.problem(("path",), "missing_key", "nothing", "the drop folder", "Add `path:`.")
         return
     path = (folder.directory / source.path).resolve()
     if not path.is_dir():
         found = "a file" if path.exists() else "no such folder"
-        yield folder.say(label, ("path",), "missing_folder", found, "the drop folder", "Create the folder.")
+        yield page.problem(("path",), "missing_folder", found, "the drop folder", "Create the folder.")
     if folder.operator is not None:
         data = (folder.directory / folder.operator.data).resolve()
         if path.is_relative_to(data) or data.is_relative_to(path):
             says = ("a folder that overlaps the data folder", "a folder of its own", "Move one of them.")
-            yield folder.say(label, ("path",), "path_overlaps", *says)
+            yield page.problem(("path",), "path_overlaps", *says)
 
 
 def _shared_paths(folder: Folder) -> Iterator[Problem]:
@@ -124,74 +118,74 @@ def _shared_paths(folder: Folder) -> Iterator[Problem]:
                     "a folder of its own",
                     "Give each source its own.",
                 )
-                yield folder.say(f"sources/{name}.yaml", ("path",), "path_overlaps", *says)
+                yield folder.documents[f"sources/{name}.yaml"].problem(("path",), "path_overlaps", *says)
         seen.setdefault(path, name)
 
 
-def _contract(folder: Folder, label: str, contract: Contract) -> Iterator[Problem]:
+def _contract(page: Document, contract: Contract) -> Iterator[Problem]:
     known = {*CHANGE_TYPES, *contract.types}
     for name in contract.types:
         if name in CHANGE_TYPES or name in (*LIFE_CYCLE, "default"):
-            yield folder.say(
-                label, ("types", name), "duplicate_id", "a name Tidings already uses", "a new name", "Rename it."
+            yield page.problem(
+                ("types", name), "duplicate_id", "a name Tidings already uses", "a new name", "Rename it."
             )
     for path, rule in contract.fields.items():
         place = ("fields", path)
         if rule.type is not None:
-            yield from _known(folder, label, (*place, "type"), rule.type, known, "type")
+            yield from _known(page, (*place, "type"), rule.type, known, "unknown_type")
         if (rule.type == "consent") != (rule.consent is not None):
             says = ("one without the other", "`type: consent` and `consent:` together", "Add the missing one.")
-            yield folder.say(label, place, "missing_key", *says)
+            yield page.problem(place, "missing_key", *says)
         if rule.consent is not None and set(rule.consent.granted) & set(rule.consent.withdrawn):
             says = ("a value that is both granted and withdrawn", "one meaning per value", "Remove it from one list.")
-            yield folder.say(label, (*place, "consent"), "wrong_value", *says)
+            yield page.problem((*place, "consent"), "wrong_value", *says)
     for path in contract.identifiers:
-        yield from _known(folder, label, ("identifiers", path), path, {*contract.fields, *contract.key}, "field")
+        yield from _known(page, ("identifiers", path), path, {*contract.fields, *contract.key}, "unknown_field")
 
 
-def _subscriber(folder: Folder, label: str, subscriber: Subscriber) -> Iterator[Problem]:
+def _subscriber(folder: Folder, page: Document, subscriber: Subscriber) -> Iterator[Problem]:
     types, wanted = folder.change_types, [name for name in subscriber.types if name != "*"]
     for at, name in enumerate(subscriber.types):
         if name != "*":
-            yield from _known(folder, label, ("types", at), name, types, "type")
+            yield from _known(page, ("types", at), name, types, "unknown_type")
     for at, name in enumerate(subscriber.entities):
         if name != "*":
-            yield from _known(folder, label, ("entities", at), name, folder.contract_names, "contract")
+            yield from _known(page, ("entities", at), name, folder.contract_names, "unknown_contract")
     for section in ("semantics", "sla"):
         for name in getattr(subscriber, section):
             if name == "default":
                 continue
-            yield from _known(folder, label, (section, name), name, {*types, "default"}, "type")
+            yield from _known(page, (section, name), name, {*types, "default"}, "unknown_type")
             if "*" not in subscriber.types and name in types and name not in wanted:
                 says = (
                     f"{name}, which this subscriber is not sent",
                     f"one of {listed(wanted)}",
                     "Add it to types, or remove it.",
                 )
-                yield folder.say(label, (section, name), "unknown_type", *says)
-    yield from _auth(folder, label, subscriber)
-    yield from _manifest(folder, label, subscriber)
+                yield page.problem((section, name), "unknown_type", *says)
+    yield from _auth(page, subscriber)
+    yield from _manifest(folder, page, subscriber)
 
 
-def _auth(folder: Folder, label: str, subscriber: Subscriber) -> Iterator[Problem]:
+def _auth(page: Document, subscriber: Subscriber) -> Iterator[Problem]:
     auth = subscriber.auth
     if auth is None:
         return
     if auth.kind != "none" and auth.secret is None:
-        yield folder.say(label, ("auth", "secret"), "missing_key", "nothing", "env:NAME or file:NAME", "Add `secret:`.")
+        yield page.problem(("auth", "secret"), "missing_key", "nothing", "env:NAME or file:NAME", "Add `secret:`.")
     if auth.kind == "none" and auth.secret is not None:
-        yield folder.say(label, ("auth", "secret"), "unknown_key", "a secret", "none for kind none", "Remove it.")
+        yield page.problem(("auth", "secret"), "unknown_key", "a secret", "none for kind none", "Remove it.")
     if auth.kind == "header" and auth.header is None:
-        yield folder.say(label, ("auth", "header"), "missing_key", "nothing", "the header's name", "Add `header:`.")
+        yield page.problem(("auth", "header"), "missing_key", "nothing", "the header's name", "Add `header:`.")
 
 
-def _manifest(folder: Folder, label: str, subscriber: Subscriber) -> Iterator[Problem]:
+def _manifest(folder: Folder, page: Document, subscriber: Subscriber) -> Iterator[Problem]:
     from tidings.channels.manifest import load_manifest, manifest_names
 
     own = folder.directory / "manifests"
     names = {*manifest_names(), *(path.stem for path in own.glob("*.yaml"))}
     if subscriber.manifest not in names:
-        yield from _known(folder, label, ("manifest",), subscriber.manifest, names, "manifest")
+        yield from _known(page, ("manifest",), subscriber.manifest, names, "unknown_manifest")
         return
     try:
         manifest = load_manifest(subscriber.manifest, own)
@@ -211,7 +205,7 @@ def _manifest(folder: Folder, label: str, subscriber: Subscriber) -> Iterator[Pr
             f"at-most-once or at-least-once: the {subscriber.manifest} manifest declares no idempotency key, natural verb, probe or transaction there",
             "Ask for less, or choose a verb that carries it.",
         )
-        yield folder.say(label, ("semantics", key), "semantics_not_carried", *says)
+        yield page.problem(("semantics", key), "semantics_not_carried", *says)
 
 
 def _secrets(folder: Folder, *, every: bool) -> tuple[list[Problem], list[Problem]]:
@@ -221,11 +215,12 @@ def _secrets(folder: Folder, *, every: bool) -> tuple[list[Problem], list[Proble
         return problems, warnings
     home = folder.directory / folder.operator.secrets.folder
     for label, place, reference in _references(folder, every=every):
+        page = folder.documents[label]
         try:
             secret = resolve(reference, home)
             exposed = readable_by_others(reference, home)
         except Refused as error:
-            problems.append(folder.say(label, place, error.code, error.found, error.expected, error.what_now))
+            problems.append(page.problem(place, error.code, error.found, error.expected, error.what_now))
             continue
         if place == ("master_key",) and not _is_master_key(secret.reveal_bytes()):
             says = (
@@ -233,10 +228,10 @@ def _secrets(folder: Folder, *, every: bool) -> tuple[list[Problem], list[Proble
                 "64 hexadecimal digits (32 bytes)",
                 "Restore the key, or run `tidings init`.",
             )
-            problems.append(folder.say(label, place, "master_key", *says))
+            problems.append(page.problem(place, "master_key", *says))
         if exposed:
             says = ("a file that others may read", "permissions 0600", "Run chmod 600 on it.")
-            warnings.append(folder.say(label, place, "secret_exposed", *says))
+            warnings.append(page.problem(place, "secret_exposed", *says))
     return problems, warnings
 
 
@@ -269,8 +264,8 @@ def shelf(name: str) -> set[str]:
     return {entry.name.removesuffix(".yaml") for entry in entries if entry.name.endswith(".yaml")}
 
 
-def _known(folder: Folder, label: str, place: Place, name: str, names: Iterable[str], noun: str) -> Iterator[Problem]:
+def _known(page: Document, place: Place, name: str, names: Iterable[str], code: str) -> Iterator[Problem]:
     """A problem when `name` is none of `names`."""
     if name not in (known := set(names)):
         what_now = f"Name one that exists.{did_you_mean(name, known)}"
-        yield folder.say(label, place, f"unknown_{noun}", name[:40], f"one of {listed(known)}", what_now)
+        yield page.problem(place, code, name[:40], f"one of {listed(known)}", what_now)

@@ -142,6 +142,7 @@ def _entity(settings: Settings, name: str) -> PlannedEntity:
 
 def _subscriber(settings: Settings, subscriber: Subscriber, subjects: int) -> PlannedSubscriber:
     manifest = load_manifest(subscriber.manifest, settings.manifests_path)
+    promises = tuple(_promises(settings, subscriber, manifest))
     return PlannedSubscriber(
         name=subscriber.name,
         manifest=subscriber.manifest,
@@ -151,8 +152,8 @@ def _subscriber(settings: Settings, subscriber: Subscriber, subjects: int) -> Pl
         dpa=subscriber.dpa,
         entities=subscriber.entities,
         filtered=subscriber.filter is not None,
-        promises=tuple(_promises(settings, subscriber, manifest)),
-        capacity=capacity(subscriber, manifest, subjects),
+        promises=promises,
+        capacity=capacity(subscriber, manifest, [promise.change_type for promise in promises], subjects),
     )
 
 
@@ -171,10 +172,12 @@ def _promises(settings: Settings, subscriber: Subscriber, manifest: Manifest) ->
     ]
 
 
-def capacity(subscriber: Subscriber, manifest: Manifest, subjects: int) -> Capacity:
-    """The narrower of the vendor's limits and the operator's."""
+def capacity(subscriber: Subscriber, manifest: Manifest, types: list[str], subjects: int) -> Capacity:
+    """The narrower of the vendor's limits and the operator's; a verb that takes one member a request sets the pace."""
     vendor, own = manifest.limits_for_lane, subscriber.rate
     calls = min(vendor.per_second, own.per_second or vendor.per_second)
-    members = min(vendor.max_batch, own.batch or vendor.max_batch)
+    verbs = [verb for kind in types for verb in manifest.routed(kind)]
+    members = min((verb.batch.max if verb.batch else 1 for verb in verbs), default=vendor.max_batch)
+    members = min(members, own.batch or members)
     at_once = min(vendor.concurrency, own.concurrency or vendor.concurrency)
     return Capacity(calls, members, at_once, subjects, round(subjects / (calls * members), 1))

@@ -102,7 +102,7 @@ class Probe(Model):
 
     method: str = "GET"
     path: str
-    query: dict[str, Any] = {}
+    query: dict[str, Any] = Field(default_factory=dict)
     strength: Strength = "A3"
     rules: tuple[Rule, ...]
 
@@ -115,8 +115,8 @@ class Probe(Model):
 class Verb(Model):
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "POST"
     path: str
-    query: dict[str, Any] = {}
-    headers: dict[str, str] = {}
+    query: dict[str, Any] = Field(default_factory=dict)
+    headers: dict[str, str] = Field(default_factory=dict)
     encoding: Encoding = "json"
     body: Any = None
     batch: Batch | None = None
@@ -152,7 +152,7 @@ class Route(Model):
     """Which verbs an event takes: the first route whose types and conditions fit. Several verbs run in order."""
 
     types: tuple[str, ...]
-    when: dict[str, Any] = {}
+    when: dict[str, Any] = Field(default_factory=dict)
     verbs: tuple[str, ...] = Field(alias="verb")
     optional: tuple[str, ...] = ()
 
@@ -171,7 +171,7 @@ class Rates(Model):
 class Ping(Model):
     method: Literal["GET", "POST"] = "GET"
     path: str
-    query: dict[str, Any] = {}
+    query: dict[str, Any] = Field(default_factory=dict)
     encoding: Encoding = "none"
     body: Any = None
     success: Success = Success()
@@ -203,17 +203,17 @@ class Manifest(Model):
     checked_on: str
     confidence: Literal["high", "med", "low"]
     notes: tuple[str, ...] = ()
-    vars: dict[str, str | None] = {}
-    fields: dict[str, tuple[str, ...]] = {}
+    vars: dict[str, str | None] = Field(default_factory=dict)
+    fields: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     auth: Auth = Auth()
-    headers: dict[str, str] = {}
+    headers: dict[str, str] = Field(default_factory=dict)
     limits: Rates = Rates()
     retry: tuple[float, ...] = STANDARD_SCHEDULE
     retry_after: str = "Retry-After"
     idempotency_header: str = "Idempotency-Key"
     failures: tuple[Rule, ...] = ()
     ping: Ping | None = None
-    verbs: dict[str, Verb] = {}
+    verbs: dict[str, Verb] = Field(default_factory=dict)
     routes: tuple[Route, ...] = ()
     webhook: Hook | None = None
 
@@ -224,6 +224,8 @@ class Manifest(Model):
         if self.channel == "http" and not (self.verbs and self.routes and self.ping):
             raise Wrong("`verbs`, `routes` and `ping` for the channel `http`", "Add what is missing.")
         for route in self.routes:
+            if any(self.verbs[verb].idempotency == "none" for verb in route.verbs[:-1] if verb in self.verbs):
+                raise Wrong("only the last verb of a route without idempotency: a retry runs all", "Split the route.")
             for verb in (*route.verbs, *route.optional):
                 if verb not in self.verbs:
                     raise Wrong(
@@ -265,7 +267,7 @@ class Manifest(Model):
         """A call may need one request per member; then it holds no more members than two seconds' worth of requests."""
         rates = self.limits
         if self.webhook:
-            many = self.webhook.batch
+            many = self.webhook.batch if self.webhook.mode == "batched" else 1
         else:
             many = max((verb.batch.max for verb in self.verbs.values() if verb.batch), default=1)
             if any(verb.batch is None for verb in self.verbs.values()):

@@ -1,0 +1,68 @@
+"""What an answer to many members says about each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from tidings.channels.call import Member, Outcome
+from tidings.channels.manifest import Counts, Items, Verb
+from tidings.channels.mapping import Scope, dig
+from tidings.channels.normalise import ABSENT
+from tidings.channels.verdict import holds, short_code
+
+
+def by_item(items: Items, members: Sequence[Member], scope: Scope, answered: tuple[Outcome, Any]) -> list[Outcome]:
+    """One outcome per member of a request that succeeded as a whole."""
+    whole, body = answered
+    listed = dig(body, items.at)
+    listed = listed if isinstance(listed, list) else []
+    places = {_name(items, member, place, scope): place for place, member in enumerate(members)}
+    said: dict[int, Outcome] = {}
+    strangers = False
+    for position, item in enumerate(listed):
+        place = places.get(_match(items, item, position))
+        if place is None:
+            strangers = True
+        else:
+            said[place] = _one(items, item, whole)
+    doubt = replace(whole, result="in_doubt", code="no_result", strength="A0", detail="the answer does not mention it")
+    # Silence means success only where failures alone are listed, and only if every one of those found its member.
+    silent = whole if items.style == "failures" and not strangers else doubt
+    return [replace(said.get(place, silent), event_id=member.event_id) for place, member in enumerate(members)]
+
+
+def count_invalid(counts: Counts, body: Any) -> int:
+    """How many members the subscriber could not use."""
+    found = dig(body, counts.invalid)
+    return found if isinstance(found, int) and not isinstance(found, bool) else 0
+
+
+def job_of(verb: Verb, outcome: Outcome, body: Any) -> str:
+    """The subscriber's name for the job it started."""
+    return short_code(dig(body, verb.job)) if verb.job and outcome.result == "acknowledged" else ""
+
+
+def _name(items: Items, member: Member, place: int, scope: Scope) -> str:
+    if items.match == "index":
+        return str(place)
+    return str(replace(scope, member=member).fill(items.ours))
+
+
+def _match(items: Items, item: Any, position: int) -> str:
+    if items.match == "index":
+        # Where only failures are listed their place in the list is not their place in the request.
+        found = dig(item, "index") if items.style == "failures" else position
+    else:
+        found = dig(item, items.match)
+    return "" if found is ABSENT else str(found)
+
+
+def _one(items: Items, item: Any, whole: Outcome) -> Outcome:
+    if items.style == "all" and not (items.failed and holds(items.failed, item)):
+        return whole
+    code = dig(item, items.code) if items.code else ABSENT
+    again = code is not ABSENT and code in items.transient_codes
+    shown = short_code(code) or "item_failed"
+    return replace(whole, result="transient" if again else "terminal", code=shown, strength="A0", reference="")

@@ -1,0 +1,106 @@
+"""A change: what happened to one row, in the same words for every vendor."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from tidings.seal.cards import masked_body
+from tidings.stages.decode import CORE, Keys, decode, refused, skipped
+from tidings.stages.dialect import Dialect, load, names
+from tidings.stages.message import PROBLEM, inexact, is_blank, parse, parse_under, problem, refusal, whole
+from tidings.stages.recognise import recognised
+
+CHANGE = T.StructType(
+    [
+        T.StructField("source", T.StringType()),
+        T.StructField("place", T.StringType()),
+        T.StructField("ordinal", T.IntegerType()),
+        T.StructField("arrived", T.TimestampType()),
+        T.StructField("rank", T.StringType()),
+        T.StructField("dialect", T.StringType()),
+        T.StructField("op", T.StringType()),
+        T.StructField("entity", T.StringType()),
+        T.StructField("key", T.VariantType()),
+        T.StructField("before", T.VariantType()),
+        T.StructField("after", T.VariantType()),
+        T.StructField("before_kind", T.StringType()),
+        T.StructField("commit_time", T.TimestampType()),
+        T.StructField("position", T.StringType()),
+        T.StructField("ordering", T.StringType()),
+        T.StructField("epoch", T.StringType()),
+        T.StructField("txn", T.StringType()),
+        T.StructField("reason", T.StringType()),
+        T.StructField("skip", T.StringType()),
+        T.StructField("problem", PROBLEM),
+        T.StructField("masked", T.BooleanType()),
+        # Carried as it came; the subject stage keeps it, masked, only for rows that end in quarantine.
+        T.StructField("body", T.StringType()),
+        T.StructField("file", T.StringType()),
+        T.StructField("line", T.LongType()),
+    ]
+)
+AUTO = "auto"
+_CARRIED = ("source", "place", "arrived", "rank", "file", "line")
+
+
+def change(messages: DataFrame, dialect: str, keys: Keys | None = None) -> DataFrame:
+    """Every message as one or more changes; a bad message stays a row with its problem, a marker a row with its skip.
+
+    `keys` names the key columns per entity for messages that carry no key (`*` stands for every other entity).
+    """
+    dialects = [load(name) for name in names()] if dialect == AUTO else [load(dialect)]
+    body = F.col("body")
+    parsed = messages.select(*_CARRIED, "body", parse(body).alias("parsed"))
+    rooted = parsed.select(*_CARRIED, "body", _rewrapped(F.col("parsed"), body, dialects).alias("parsed"))
+    sound = rooted.withColumn("sound", whole(F.col("parsed"), body))
+    spoken = sound.withColumn("spoken", _spoken(dialects, F.col("parsed"), F.col("sound"), dialect))
+    decoded = spoken.withColumn("changes", _changes(dialects, body, keys or {}))
+    several = decoded.select(*_CARRIED, "body", "spoken", F.posexplode("changes").alias("ordinal", "core"))
+    return several.select(*[_column(field.name, dialects) for field in CHANGE.fields])
+
+
+def _rewrapped(parsed: Column, body: Column, dialects: list[Dialect]) -> Column:
+    """A vendor's value that came without topic and key is read as if it had come with them."""
+    bare = sorted({part for dialect in dialects for part in dialect.bare})
+    if not bare:
+        return parsed
+    marked = F.lit(False)
+    for names_together in bare:
+        together = F.lit(True)
+        for name in names_together.split("+"):
+            together = together & F.try_variant_get(parsed, f"$[0].{name}", "variant").isNotNull()
+        marked = marked | together
+    keyed = F.try_variant_get(parsed, "$[0].topic", "string").isNotNull()
+    valued = F.try_variant_get(parsed, "$[0].value", "variant").isNotNull()
+    rewrapped = parse_under(body, "value")
+    return F.when(keyed, parsed).when(parsed.isNotNull() & ~valued & marked, rewrapped).otherwise(parsed)
+
+
+def _spoken(dialects: list[Dialect], parsed: Column, sound: Column, dialect: str) -> Column:
+    if dialect != AUTO:
+        return F.lit(0)
+    return F.when(sound, recognised(dialects, parsed))
+
+
+def _changes(dialects: list[Dialect], body: Column, keys: Keys) -> Column:
+    """The decoded changes of a sound message, or the one reason why there are none."""
+    parsed, spoken = F.col("parsed"), F.col("spoken")
+    is_object = F.try_variant_get(parsed, "$[0]", "struct<x:variant>").isNotNull()
+    chain = F.when(is_blank(body), F.array(skipped("blank")))
+    chain = chain.when(~F.col("sound"), F.array(refused(problem(refusal(body)))))
+    chain = chain.when(~is_object, F.array(refused(problem("not_an_object"))))
+    chain = chain.when(inexact(body), F.array(refused(problem("number_not_exact"))))
+    for place, dialect in enumerate(dialects):
+        chain = chain.when(spoken == place, decode(dialect, parsed, keys))
+    return chain.otherwise(F.array(refused(problem("unknown_dialect", "", "no dialect recognises the message"))))
+
+
+def _column(name: str, dialects: list[Dialect]) -> Column:
+    if name in CORE:
+        return F.col(f"core.{name}").alias(name)
+    if name == "dialect":
+        listed = F.array(*[F.lit(dialect.name) for dialect in dialects])
+        return F.get(listed, F.col("spoken")).alias(name)
+    return F.col(name)

@@ -1,0 +1,165 @@
+"""A message: one record as the vendor wrote it, its parse, and the one code that says why it was refused."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+MESSAGE = T.StructType(
+    [
+        T.StructField("source", T.StringType()),
+        T.StructField("place", T.StringType()),
+        T.StructField("arrived", T.TimestampType()),
+        T.StructField("rank", T.StringType()),
+        T.StructField("body", T.StringType()),
+        T.StructField("file", T.StringType()),
+        T.StructField("line", T.LongType()),
+    ]
+)
+
+LINE_LIMIT = 1_048_576
+# Spark's JSON reader stops at 1,000 levels and the guard array around the body takes one of them.
+DEPTH_LIMIT = 999
+
+CODES = {
+    "truncated_json": "the text ends inside a value; the writer was probably cut off",
+    "malformed_json": "the text is not JSON",
+    "trailing_content": "a whole JSON value is followed by something else on the same line",
+    "not_an_object": "the line is JSON, but a message is a JSON object",
+    "duplicate_key": "an object names the same field twice, so the value is ambiguous",
+    "not_a_number": "NaN or Infinity stands where JSON has no such number",
+    "number_not_exact": "a number has more than 38 digits, or an exponent no double can hold",
+    "lone_surrogate": "a \\u escape names half of a surrogate pair",
+    "nul_byte": "a NUL byte stands in the line",
+    "invalid_utf8": "the bytes are not UTF-8",
+    "line_too_long": f"the line is longer than {LINE_LIMIT:,} bytes",
+    "too_deep": f"values are nested deeper than {DEPTH_LIMIT} levels",
+    "unknown_dialect": "no dialect recognises the message, or it belongs to another dialect than the source names",
+    "unknown_operation": "the message names an operation its dialect does not have",
+    "unknown_table": "no contract is configured for the entity",
+    "wrong_type": "a field holds another JSON type than its dialect says",
+    "missing_field": "a field that its dialect needs is absent or null",
+    "missing_key": "the message carries no key and no key columns are configured or present",
+}
+
+PROBLEM = T.StructType(
+    [
+        T.StructField("code", T.StringType()),
+        T.StructField("path", T.StringType()),
+        T.StructField("detail", T.StringType()),
+    ]
+)
+
+# Possessive quantifiers: Java's matcher recurses on the plain ones and a long string would overflow the stack.
+_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_OPEN_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+\\?$'
+_LONE_SURROGATE = r"(?<!\\)((?:\\\\)*+)(?:(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+_NOT_A_NUMBER = r"[-+]?\b(?:NaN|Infinity)\b"
+# 39 digits in a row, or an exponent: cheap to rule out, looked at closely only when present.
+_INEXACT_HINT = r"[0-9.](?:[0-9.]{38}|[eE][-+0-9])"
+_NUMBER = r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
+
+
+def problem(code: str | Column, path: str | Column = "", detail: str | Column = "") -> Column:
+    """A verdict: the struct a refused row carries instead of being dropped."""
+    as_column = [part if isinstance(part, Column) else F.lit(part) for part in (code, path, detail)]
+    return F.struct(*[part.alias(name) for part, name in zip(as_column, PROBLEM.names, strict=True)])
+
+
+def no_problem() -> Column:
+    return F.lit(None).cast(PROBLEM)
+
+
+def parse(body: Column) -> Column:
+    """The body as `[body, digest]`, or NULL; the digest in second place proves nothing stood behind the body.
+
+    Spark's parser stops after the first value, so trailing text is only seen when something known must follow it.
+    """
+    readable = (F.octet_length(body) <= LINE_LIMIT) & F.call_function("is_valid_utf8", body)
+    return F.when(readable, _guarded("[", body, ","))
+
+
+def parse_under(body: Column, name: str) -> Column:
+    """The same parse, with the body as the one field of an object."""
+    return _guarded(f'[{{"{name}":', body, "},")
+
+
+def _guarded(opening: str, body: Column, closing: str) -> Column:
+    digest = F.xxhash64(body).cast("string")
+    return F.try_parse_json(F.concat(F.lit(opening), body, F.lit(closing), digest, F.lit("]")))
+
+
+def whole(parsed: Column, body: Column) -> Column:
+    """Whether the parse holds exactly the body."""
+    return F.coalesce(F.try_variant_get(parsed, "$[1]", "bigint") == F.xxhash64(body), F.lit(False))
+
+
+def is_blank(body: Column) -> Column:
+    return F.coalesce(F.length(F.btrim(body, F.lit(" \t\r\n"))) == 0, F.lit(True))
+
+
+def refusal(body: Column) -> Column:
+    """The code for a body whose parse is not whole; costly, so it stands behind a CASE WHEN."""
+    bare = _without_strings(body)
+    return (
+        F.when(F.octet_length(body) > LINE_LIMIT, "line_too_long")
+        .when(~F.call_function("is_valid_utf8", body), "invalid_utf8")
+        .when(F.contains(body, F.lit("\0")), "nul_byte")
+        .when(_max_depth(bare) > DEPTH_LIMIT, "too_deep")
+        .when(F.try_parse_json(body).isNotNull(), "trailing_content")
+        .when(_parses(F.regexp_replace(body, _LONE_SURROGATE, "$1$2")), "lone_surrogate")
+        .when(_parses(F.regexp_replace(bare, _NOT_A_NUMBER, "0")) & bare.rlike(_NOT_A_NUMBER), "not_a_number")
+        .when(bare.rlike("[0-9]{1000}"), "number_not_exact")
+        .when(_parses(body) & ~body.rlike(r"[\x00-\x08\x0b\x0c\x0e-\x1f]"), "duplicate_key")
+        .when(_is_cut_off(body, bare), "truncated_json")
+        .otherwise("malformed_json")
+    )
+
+
+def inexact(body: Column) -> Column:
+    """Whether a number of a parsed body would not survive: too many digits, or an exponent out of range."""
+    numbers = F.regexp_extract_all(_without_strings(body), F.lit(_NUMBER), F.lit(0))
+    return body.rlike(_INEXACT_HINT) & F.exists(numbers, _lossy)
+
+
+def _lossy(number: Column) -> Column:
+    mantissa = F.regexp_replace(number, "[eE].*|[-.]", "")
+    significant = F.regexp_replace(mantissa, "^0+", "")
+    approximate = F.abs(number.try_cast("double"))
+    has_exponent = number.rlike("[eE]")
+    out_of_range = approximate.isNull() | (approximate == float("inf")) | ((approximate == 0) & (significant != ""))
+    return F.when(has_exponent, out_of_range | (F.length(significant) > 17)).otherwise(F.length(significant) > 38)
+
+
+def _without_strings(body: Column) -> Column:
+    return F.regexp_replace(body, _STRING, '""')
+
+
+def _parses(text: Column) -> Column:
+    """Whether Spark's lenient reader (duplicate keys, control characters) reads a whole value."""
+    return F.get_json_object(text, "$").isNotNull()
+
+
+def _max_depth(bare: Column) -> Column:
+    """Deepest nesting, counted only when there are enough brackets to matter."""
+    brackets = F.regexp_replace(bare, r'[^\[\]{}"]|"[^"]*+"', "")
+    steps = F.transform(
+        F.split(brackets, ""), lambda c: F.when(c.isin("[", "{"), 1).when(c.isin("]", "}"), -1).otherwise(0)
+    )
+    start = F.struct(F.lit(0).alias("now"), F.lit(0).alias("most"))
+    walked = F.aggregate(
+        steps,
+        start,
+        lambda seen, step: F.struct(
+            (seen["now"] + step).alias("now"), F.greatest(seen["most"], seen["now"] + step).alias("most")
+        ),
+    )
+    return F.when(F.length(brackets) <= DEPTH_LIMIT, F.length(brackets)).otherwise(walked["most"])
+
+
+def _is_cut_off(body: Column, bare: Column) -> Column:
+    """Ends inside a string, or with more brackets open than closed."""
+    opened = F.length(F.regexp_replace(bare, r"[^\[{]", ""))
+    closed = F.length(F.regexp_replace(bare, r"[^\]}]", ""))
+    return F.regexp_replace(bare, '""', "").rlike(_OPEN_STRING) | (opened > closed)

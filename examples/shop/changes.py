@@ -1,6 +1,6 @@
 """Writes a round of the shop's changes as its systems would: JSONL in four dialects, with everything that goes wrong.
 
-    python changes.py DROP_FOLDER --seed 7 --round 1
+    python -m examples.shop.changes DROP_FOLDER --seed 7 --round 1
 
 The same seed, round and time give the same bytes. Round n continues where round n-1 ended.
 """
@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import dialects
-from story import heroine_email, play
-from world import Act, Row, World
+from . import dialects
+from .story import heroine_email, play
+from .world import Act, Row, World
 
 Message = dict[str, Any] | str  # a str is a line that is no JSON, written as it is
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from world import HEROINE, SHOPIFY_IDS, Act, Row
+from .world import HEROINE, SHOPIFY_IDS, Act, Row
 
 Message = dict[str, Any]
 STEP_US = 40_000  # time between two commits

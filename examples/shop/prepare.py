@@ -7,8 +7,8 @@ import secrets
 import shutil
 from pathlib import Path
 
-from vendors import keys
-from vendors.server import VENDORS
+from .vendors import keys
+from .vendors.server import VENDORS
 
 HERE = Path(__file__).parent
 WRITTEN = ("tidings.yaml", "sources", "entities", "subscribers", "policy")  # what a person wrote; the rest is made

@@ -6,7 +6,20 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from world import CHANNELS, HEROINE, SEGMENTS, SHOPIFY_IDS, STORES, TEST_CARD, TIERS, Act, Row, World, customer, shopper
+from .world import (
+    CHANNELS,
+    HEROINE,
+    SEGMENTS,
+    SHOPIFY_IDS,
+    STORES,
+    TEST_CARD,
+    TIERS,
+    Act,
+    Row,
+    World,
+    customer,
+    shopper,
+)
 
 
 def play(world: World, number: int) -> list[Act]:

@@ -11,16 +11,12 @@ from typing import Any
 
 import pytest
 
-SHOP = Path(__file__).parents[2] / "examples" / "shop"
-sys.path.insert(0, str(SHOP))  # the example is a folder, not an installed package
+sys.path.insert(0, str(Path(__file__).parents[2]))  # the example is not installed with the package
 
-import changes  # noqa: E402
-import prepare  # noqa: E402
-import story  # noqa: E402
-from world import HEROINE, SHOPIFY_IDS, TEST_CARD, Act, World  # noqa: E402
-
-from tidings import settings  # noqa: E402
-from tidings.contract import CHANGE_TYPES, LIFE_CYCLE  # noqa: E402
+from examples.shop import changes, prepare, story
+from examples.shop.world import HEROINE, SHOPIFY_IDS, TEST_CARD, Act, World
+from tidings import settings
+from tidings.contract import CHANGE_TYPES, LIFE_CYCLE
 
 NOW = 1_794_700_000.0
 ROUNDS = (1, 2, 3)

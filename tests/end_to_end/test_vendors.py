@@ -18,11 +18,11 @@ from typing import Any
 import httpx
 import pytest
 
-SHOP = Path(__file__).parents[2] / "examples" / "shop"
-sys.path.insert(0, str(SHOP))  # the example is a folder, not an installed package
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))  # the example is not installed with the package
 
-from vendors import books, hooks  # noqa: E402
-from vendors.api import Request  # noqa: E402
+from examples.shop.vendors import books, hooks  # noqa: E402
+from examples.shop.vendors.api import Request  # noqa: E402
 
 ADA = "c1003@example.com"
 HASH = "0" * 64
@@ -100,8 +100,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
             "--script",
             "script.json",
         ]
-        environment = os.environ | {"PYTHONPATH": str(SHOP)}
-        process = subprocess.Popen([sys.executable, "-m", "vendors", *given], cwd=tmp_path, env=environment)
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "examples.shop.vendors", *given], cwd=tmp_path, env=environment
+        )
         limit = time.monotonic() + 20
         while not where.exists():
             assert process.poll() is None
@@ -350,6 +352,8 @@ def test_the_checker_finds_what_it_looks_for(start: Start) -> None:
     running = start()
     for n in ("0001", "0003", "0002"):
         running.call("warehouse", "POST", "/events", json={"events": [{"id": f"e{n}", "subject": "s", "sequence": n}]})
+    elsewhere = {"id": "other", "subject": "s", "sequence": "0001", "source": "/shop/loyalty"}
+    running.call("warehouse", "POST", "/events", json={"events": [elsewhere]})  # another feed counts for itself
     assert [row["sequence"] for row in books.out_of_order(running.ledger)] == ["0002"]
     held = books.Books(running.ledger)
     for _ in range(2):

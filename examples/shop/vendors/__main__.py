@@ -1,4 +1,4 @@
-"""python -m vendors --books data/vendors.sqlite --secrets secrets --announce data/vendors.json [--port 0] [--script FILE]"""
+"""python -m examples.shop.vendors --books data/vendors.sqlite --secrets secrets --announce data/vendors.json [--port 0] [--script FILE]"""
 
 from __future__ import annotations
 

@@ -119,10 +119,11 @@ def content(value: Any) -> str:
     return digest(json.dumps(value, sort_keys=True, separators=(",", ":")))
 
 
-def item(identity: object, body: Any, key: object = "", sequence: object = "") -> Item:
+def item(identity: object, body: Any, key: object = "", at: tuple[object, object] = ("", "")) -> Item:
     """An item for this person; without an identity the vendor will not take it."""
+    feed, sequence = (str(part or "") for part in at)
     wrong = "" if identity not in (None, "") else "no_identity"
-    return Item(subject_of(identity), content(body), str(key or ""), str(sequence or ""), wrong)
+    return Item(subject_of(identity), content(body), str(key or ""), feed, sequence, wrong)
 
 
 def job_of(seconds: float, where: Callable[[str], Any], status: int = 202, verb: str = "job") -> Saying:

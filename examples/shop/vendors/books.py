@@ -20,7 +20,7 @@ CREATE TABLE IF NOT EXISTS calls (
   items INTEGER NOT NULL, reason TEXT NOT NULL, retry_after REAL);
 CREATE TABLE IF NOT EXISTS effects (
   id INTEGER PRIMARY KEY, at REAL NOT NULL, call INTEGER NOT NULL, vendor TEXT NOT NULL, verb TEXT NOT NULL, key TEXT NOT NULL,
-  subject TEXT NOT NULL, sequence TEXT NOT NULL, content TEXT NOT NULL, outcome TEXT NOT NULL, reason TEXT NOT NULL);
+  subject TEXT NOT NULL, feed TEXT NOT NULL, sequence TEXT NOT NULL, content TEXT NOT NULL, outcome TEXT NOT NULL, reason TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS effects_key ON effects (vendor, verb, key);
 CREATE INDEX IF NOT EXISTS effects_subject ON effects (vendor, subject);
 CREATE TABLE IF NOT EXISTS jobs (id TEXT PRIMARY KEY, vendor TEXT NOT NULL, verb TEXT NOT NULL, ready REAL NOT NULL, polls INTEGER NOT NULL);
@@ -44,6 +44,7 @@ class Item:
     subject: str
     content: str
     key: str = ""
+    feed: str = ""  # where sequences can be compared
     sequence: str = ""
     wrong: str = ""  # why the vendor will not take it
 
@@ -96,10 +97,10 @@ class Books:
             for item in items:
                 outcome = "rejected" if item.wrong else self._outcome(call, item, repeat)
                 effect = (time.time(), done.lastrowid, call.vendor, call.verb, item.key, item.subject)
-                rest = (item.sequence, item.content, outcome, item.wrong)
+                rest = (item.feed, item.sequence, item.content, outcome, item.wrong)
                 db.execute(
-                    "INSERT INTO effects (at,call,vendor,verb,key,subject,sequence,content,outcome,reason)"
-                    " VALUES (?,?,?,?,?,?,?,?,?,?)",
+                    "INSERT INTO effects (at,call,vendor,verb,key,subject,feed,sequence,content,outcome,reason)"
+                    " VALUES (?,?,?,?,?,?,?,?,?,?,?)",
                     (*effect, *rest),
                 )
                 outcomes.append(outcome)
@@ -182,10 +183,10 @@ def twice_applied(path: str | Path) -> list[sqlite3.Row]:
 
 
 def out_of_order(path: str | Path) -> list[sqlite3.Row]:
-    """Applied effects whose sequence is lower than an earlier one of the same subject at the same vendor: must be empty."""
+    """Applied effects whose sequence is lower than an earlier one of the same subject and feed at the same vendor: must be empty."""
     return read(
         path,
-        "SELECT * FROM (SELECT vendor, subject, sequence, id, MAX(sequence) OVER (PARTITION BY vendor, subject ORDER BY id"
+        "SELECT * FROM (SELECT vendor, subject, sequence, id, MAX(sequence) OVER (PARTITION BY vendor, subject, feed ORDER BY id"
         " ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS highest FROM effects WHERE outcome='applied' AND sequence<>'')"
         " WHERE highest > sequence",
     )

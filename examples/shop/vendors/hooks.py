@@ -34,9 +34,11 @@ def _event(request: Request) -> list[Item]:
     body = request.json()
     found = []
     for each in body if isinstance(body, list) else [body]:
-        attribute = {name: each.get(name) or request.headers.get(f"ce-{name}") for name in ("subject", "sequence")}
+        attribute = {
+            name: each.get(name) or request.headers.get(f"ce-{name}") for name in ("subject", "source", "sequence")
+        }
         name = each.get("id") if isinstance(body, list) else request.headers["webhook-id"]
-        found.append(item(attribute["subject"], each, name, attribute["sequence"]))
+        found.append(item(attribute["subject"], each, name, (attribute["source"], attribute["sequence"])))
     return found
 
 

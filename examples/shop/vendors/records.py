@@ -141,7 +141,9 @@ YOTPO = Vendor(
 
 def _events(request: Request) -> list[Item]:
     listed: list[dict[str, Any]] = request.json()["events"]
-    return [item(each.get("subject"), each, each.get("id"), each.get("sequence")) for each in listed]
+    return [
+        item(each.get("subject"), each, each.get("id"), (each.get("source"), each.get("sequence"))) for each in listed
+    ]
 
 
 def _loaded(request: Request, items: Sequence[Item], outcomes: Sequence[str], books: Books) -> Answer:

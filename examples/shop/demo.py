@@ -1,0 +1,279 @@
+"""`make demo`: a round of changes from message to proof, told on one screen. A second run continues where this one ends.
+
+Everything it tells comes from two sides that do not know each other: Tidings' own verbs, and the vendors' books.
+It ends with 0 only when the books of both sides balance and agree.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypedDict, cast
+
+from rich.console import Console
+
+from . import changes, screen
+from .prepare import HERE, prepare
+from .vendors import books
+
+SEED = 7
+PORT = 18731  # the one the subscribers' files name
+ROOT = HERE.parents[1]
+
+
+class Pair(TypedDict):
+    """One event and one subscriber. `seen_after_s` runs from the change's commit to the acknowledgement."""
+
+    subscriber: str
+    outcome: (
+        str  # acknowledged | refused | superseded | erased | expired | in_doubt | dead_lettered | waiting | deferred
+    )
+    reason: str  # why it is not acknowledged: a rule's words or a code
+    seen_after_s: float | None
+    attempts: int
+    ack: str  # A0 … A4
+    semantics: str
+
+
+class TimelineEvent(TypedDict):
+    event_id: str
+    change_type: str
+    entity: str
+    source: str
+    time: str
+    flags: list[str]
+    pairs: list[Pair]
+
+
+class Timeline(TypedDict):
+    """tidings timeline WHO --json, oldest first"""
+
+    events: list[TimelineEvent]
+
+
+class Source(TypedDict):
+    name: str
+    messages: int
+    events: int
+    snapshots: int
+    duplicates: int
+    stale: int
+    skipped: int
+    quarantined: int
+    masked: int
+    clock_ahead: int
+
+
+class Lane(TypedDict):
+    subscriber: str
+    acknowledged: int
+    refused: int
+    waiting: int
+    dead_lettered: int
+    in_doubt: int
+    attempts: int
+
+
+class Books(TypedDict):
+    """With --reconcile: every (event, subscriber) pair has exactly one end, or is open and accounted for."""
+
+    balanced: bool
+    pairs: int
+    outcomes: dict[str, int]
+    problems: list[str]
+
+
+class Status(TypedDict):
+    """tidings status --reconcile --json"""
+
+    sources: list[Source]
+    lanes: list[Lane]
+    refusals: dict[str, int]  # reason → pairs
+    books: Books
+
+
+class Quarantined(TypedDict):
+    code: str
+    count: int
+    about: str
+
+
+class Quarantine(TypedDict):
+    """tidings quarantine --json"""
+
+    codes: list[Quarantined]
+
+
+class Verified(TypedDict):
+    """tidings verify [RECEIPT] --json"""
+
+    verified: bool
+    entries: int
+    checkpoints: int
+    logs: list[dict[str, Any]]
+    caveats: list[str]
+
+
+@dataclass
+class Told:
+    """Everything the screen shows, and what is wrong with it."""
+
+    truth: changes.Truth
+    timeline: Timeline
+    status: Status
+    quarantine: Quarantine
+    ledger: Verified
+    receipt: Verified
+    vendors: dict[str, screen.Vendor]
+    seconds: float
+    wrong: list[str] = field(default_factory=list)
+
+    @property
+    def heroine(self) -> list[TimelineEvent]:
+        """This round's e-mail change, once per source that reported it."""
+        latest = {event["source"]: event for event in self.timeline["events"] if event["change_type"] == "email"}
+        return [latest[name] for name in sorted(latest)]
+
+
+class Failed(Exception):
+    """A child said no; its own words are already on the screen."""
+
+
+def tidings(*arguments: str) -> str:
+    """The seam: one verb, its stdout; its progress draws itself on stderr."""
+    command = [sys.executable, "-m", "tidings.cli", *arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        raise Failed(f"`tidings {' '.join(arguments)}` ended with {done.returncode}")
+    return done.stdout
+
+
+def asked(verb: str, *arguments: str, folder: Path) -> Any:
+    return json.loads(tidings(verb, *arguments, "-C", str(folder), "--json"))
+
+
+@contextmanager
+def vendors(folder: Path) -> Iterator[Path]:
+    """The twelve vendors as a child process of ours, ended by us and only by us; gives the path of their books."""
+    home = folder / "data" / "vendors"
+    home.mkdir(parents=True, exist_ok=True)
+    held, announced = home / "books.sqlite", home / "vendors.json"
+    announced.unlink(missing_ok=True)
+    command = [
+        sys.executable,
+        "-m",
+        "examples.shop.vendors",
+        "--books",
+        str(held),
+        "--secrets",
+        str(folder / "secrets"),
+    ]
+    command += ["--announce", str(announced), "--port", str(PORT), "--script", str(HERE / "vendors" / "demo.json")]
+    child = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+    try:
+        limit = time.monotonic() + 20
+        while not announced.exists():
+            if child.poll() is not None or time.monotonic() > limit:
+                raise Failed(f"the vendors could not listen on 127.0.0.1:{PORT}; is another demo running?")
+            time.sleep(0.02)
+        yield held
+    finally:
+        child.terminate()
+        try:
+            child.wait(10)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def next_round(folder: Path) -> int:
+    """Counted before anything is written, so that an interrupted round is never written twice with other times."""
+    path = folder / "data" / "vendors" / "round"
+    number = int(path.read_text()) + 1 if path.exists() else 1
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(str(number))
+    return number
+
+
+def acknowledged(folder: Path) -> dict[str, set[str]]:
+    """Which events each subscriber acknowledged, from the attempts table; no JVM."""
+    from tidings.store import Store
+
+    found: dict[str, set[str]] = {}
+    for call in Store(folder / "data" / "tables").arrow("attempts", ["subscriber", "members"]).to_pylist():
+        for member in call["members"]:
+            if member["final"] == "acknowledged":
+                found.setdefault(call["subscriber"], set()).add(member["event_id"])
+    return found
+
+
+def compared(folder: Path, held: Path) -> tuple[dict[str, screen.Vendor], list[str]]:
+    """What the vendors' own books say of what we call acknowledged."""
+    ours, wrong = acknowledged(folder), []
+    seen = {name: screen.vendor(held, name, len(events)) for name, events in ours.items()}
+    wrong += [
+        f"{row['vendor']} did {row['verb']} {row['times']} times for one key" for row in books.twice_applied(held)
+    ]
+    wrong += [f"{row['vendor']} saw a subject's events out of order" for row in books.out_of_order(held)]
+    wrong += [f"{name} lost {vendor.lost} of what it acknowledged" for name, vendor in seen.items() if vendor.lost]
+    rows = books.read(held, "SELECT DISTINCT key FROM effects WHERE vendor='warehouse' AND outcome='applied'")
+    loaded, told = {row["key"] for row in rows}, ours.get("warehouse", set())
+    if told - loaded:
+        wrong.append(f"the warehouse does not hold {len(told - loaded)} events it acknowledged")
+    return seen, wrong
+
+
+def tell(folder: Path, truth: changes.Truth, held: Path, started: float) -> Told:
+    status = cast(Status, asked("status", "--reconcile", folder=folder))
+    timeline = cast(Timeline, asked("timeline", truth.email, folder=folder))
+    quarantine = cast(Quarantine, asked("quarantine", folder=folder))
+    seen, wrong = compared(folder, held)
+    told = Told(truth, timeline, status, quarantine, *proved(folder, timeline), seen, time.monotonic() - started)
+    if not status["books"]["balanced"]:
+        wrong += status["books"]["problems"] or ["the books do not balance"]
+    if len(told.heroine) != 2:
+        wrong.append(f"her change was found in {len(told.heroine)} of 2 sources")
+    told.wrong = wrong
+    return told
+
+
+def proved(folder: Path, timeline: Timeline) -> tuple[Verified, Verified]:
+    """The whole ledger, and a receipt of her change that a stranger can check."""
+    event = [event for event in timeline["events"] if event["change_type"] == "email"][-1]
+    receipt = folder / "data" / "vendors" / "receipt.json"
+    tidings("prove", event["event_id"], "-C", str(folder), "-o", str(receipt))
+    ledger = cast(Verified, asked("verify", folder=folder))
+    key = json.loads(receipt.read_text())["vkey"]
+    return ledger, cast(Verified, json.loads(tidings("verify", str(receipt), "--vkey", key, "--json")))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="demo", description="one round of the example shop, from message to proof")
+    parser.add_argument("--folder", type=Path, default=HERE, help="the operator's folder (default: the example's own)")
+    folder = prepare(parser.parse_args().folder.absolute())
+    console = Console()
+    started = time.monotonic()
+    try:
+        with vendors(folder) as held:
+            truth = changes.write(folder / "drop", SEED, next_round(folder))
+            screen.opening(console, truth)
+            tidings("run", "-C", str(folder), "--until-idle")
+        told = tell(folder, truth, held, started)
+    except Failed as error:
+        console.print(f"[bold red]{error}[/]")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    screen.show(console, told)
+    return 1 if told.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -9,12 +9,12 @@ import copy
 import random
 from dataclasses import dataclass, field
 
-from tidings.channels.call import Outcome
+from tidings.channels.call import Capabilities, Outcome
 from tidings.lanes import machine
 from tidings.lanes.machine import LaneState
-from tidings.lanes.member import Delivery, Feed, Final, PlannedCall, Rules, Sent, Verdict
-from tidings.lanes.recover import Committed, Recorded, recover, resolve
-from tidings.lanes.semantics import judge
+from tidings.lanes.member import Delivery, Feed, Final, PlannedCall, Rules
+from tidings.lanes.recover import Committed, Recorded, Told, in_doubt, recorded_verdicts, recover
+from tidings.lanes.semantics import NOT_STARTED, judge
 
 HOUR = 3600.0
 
@@ -81,7 +81,7 @@ class Subscriber:
     def send(self, call: PlannedCall, now: float) -> list[Outcome]:
         ids = [m.event_id for m in call.members]
         if self._hit(self.faults.not_started):
-            return [Outcome(i, "transient", "not_started") for i in ids]
+            return [Outcome(i, "transient", NOT_STARTED) for i in ids]
         if self._hit(self.faults.unreachable):
             return [Outcome(i, "transient", "connect") for i in ids]
         for event_id in ids:
@@ -99,7 +99,7 @@ class Subscriber:
         bad = self.poison & set(ids)
         if bad and not self.names_poison:
             return [Outcome(i, "terminal", "400", status=400) for i in ids]
-        for _ in range(2 if self.rules.idempotent and self._hit(self.faults.duplicate) else 1):
+        for _ in range(2 if self.rules.capable.idempotency_key and self._hit(self.faults.duplicate) else 1):
             for event_id in ids:
                 if event_id not in bad:
                     self._effect(event_id, now)
@@ -111,7 +111,7 @@ class Subscriber:
         ]
 
     def _effect(self, event_id: str, now: float) -> None:
-        if self.rules.idempotent:
+        if self.rules.capable.idempotency_key:
             window = self.rules.key_window_s
             seen = self.keys.get(event_id)
             if seen is not None and (window is None or now - seen <= window):
@@ -130,9 +130,8 @@ def draw_rules(rng: random.Random) -> Rules:
         per_second=rng.choice([0.0, 0.0, 2.0, 20.0]),
         concurrency=rng.randint(1, 4),
         schedule=rng.choice([Rules("x").schedule, (0.0, 1.0, 5.0, 60.0, HOUR, 5 * HOUR)]),
-        idempotent=helper in ("idempotent", "forgetful"),
+        capable=Capabilities(idempotency_key=helper in ("idempotent", "forgetful"), probe=helper == "probe"),
         key_window_s=rng.choice([600.0, 3 * HOUR]) if helper == "forgetful" else None,
-        probe=helper == "probe",
         window=rng.choice([3, 10, 1000]),
         breaker_after=rng.randint(2, 5),
     )
@@ -160,7 +159,7 @@ class World:
     def _draw_journal(self) -> dict[Feed, list[Delivery]]:
         rng, journal = self.rng, {}
         semantics = ["at-least-once", "at-most-once"]
-        semantics += ["exactly-once"] if self.rules.idempotent or self.rules.probe else []
+        semantics += ["exactly-once"] if "exactly-once" in self.rules.capable.semantics else []
         for feed in self.feeds:
             offset, rows = 0, []
             for number in range(rng.randint(0, 18)):
@@ -187,47 +186,52 @@ class World:
     def commit(self, rows: list[Recorded]) -> None:
         self.rows.extend(rows)
         cursors = dict(self.state.cursors)
-        self.committed = Committed(self.state.seq, cursors, {feed: self.state.oldest(feed) for feed in cursors})
+        oldest = {feed: self.state.oldest(feed) for feed in cursors}
+        self.committed = Committed(self.state.seq, self.state.since(), cursors, oldest)
+
+    def record(self, call: PlannedCall, outcomes: list[Outcome]) -> None:
+        """Judge, settle and remember one call's outcomes; the row keeps only what the table keeps."""
+        sobered, verdicts = judge(self.rules, call, outcomes, call.at, self.now)
+        told = recorded_verdicts(verdicts, [outcome.result for outcome in sobered])
+        self._note(machine.settle(self.state, call, verdicts, sobered, self.now))
+        self.rows.append(Recorded(call.seq, False, call.feed, told, call.at, self.now))
 
     def restart(self) -> None:
         """Forget everything that is not on the disk."""
         self.waiting = []
         self.state, orphans = self._recovered()
         self.ended = {
-            v.event_id: Final("lane", v.event_id, self.feeds[0], 0, v.final, v.code, row.at)
+            told.event_id: Final("lane", told.event_id, row.feed, 0, told.final, told.code, row.finished)
             for row in self.rows
-            for v in row.verdicts
-            if v.final is not None
+            for told in row.members
+            if told.final is not None
         }
-        rows = []
         for call in orphans:
-            outcomes, finals = resolve(self.state, call, self.now)
-            verdicts = tuple(judge(self.rules, call, outcomes, self.now))
-            rows.append(Recorded("call", call, verdicts, tuple(outcomes), self.now))
-            self._note(finals)
-        if rows:
-            self.commit(rows)
+            self.record(call, in_doubt(call))
+        if orphans:
+            self.commit([])
 
     def _recovered(self) -> tuple[LaneState, list[PlannedCall]]:
-        oldest = self.committed.oldest
-        reach = [r for r in self.rows if max(m.offset for m in r.call.members) >= oldest.get(r.call.feed, 0)]
+        reach = [row for row in self.rows if row.seq >= self.committed.since]
         journal = {feed: [copy.copy(d) for d in rows] for feed, rows in self.journal.items()}
         return recover(self.rules, self.committed, journal, reach)
 
     def check_recovery(self) -> None:
         """A restart now would give the state we have, as if nothing were in flight."""
         rebuilt, orphans = self._recovered()
-        spoken = {verdict.event_id for row in self.rows for verdict in row.verdicts}
+        spoken = {told.event_id for row in self.rows if not row.intent for told in row.members}
         reach = self.committed.cursors  # what was taken since the last commit is simply read again
         live = {i: copy.copy(d) for i, d in self.state.unsettled.items() if d.offset <= reach.get(d.feed, -1)}
+        intended = {call.seq for _, call, _ in self.waiting if call.intent}
         for delivery in live.values():
+            if delivery.begun == delivery.call and delivery.call not in intended:
+                delivery.begun = None  # planned and not recorded
             delivery.call = None
             if delivery.event_id in self.released - spoken:
                 delivery.deferred = True  # the gate will release it again
         if rebuilt.unsettled != live or rebuilt.cursors != dict(self.committed.cursors):
             differ = [(d, rebuilt.unsettled.get(i)) for i, d in live.items() if d != rebuilt.unsettled.get(i)]
             self.broken.append(f"recovery differs: {differ or rebuilt.unsettled.keys() - live.keys()}")
-        intended = {call.seq for _, call, _ in self.waiting if call.intent}
         if {call.seq for call in orphans} != intended:
             self.broken.append("orphan intents are not the calls in flight")
 
@@ -285,18 +289,28 @@ class World:
         state.paused = "operator" if step < 100 and rng.random() < 0.05 else ""
 
     def _skip(self, event_id: str, final: str, code: str) -> None:
-        delivery = self.state.unsettled[event_id]
+        if event_id not in self.state.unsettled:
+            return  # ended by time a moment ago
+        feed = self.state.unsettled[event_id].feed
         ended = machine.skip(self.state, event_id, final, code, self.now)  # type: ignore[arg-type]
         if ended is None:
             return
-        self.state.seq += 1
-        sent = _sent(delivery)
-        call = PlannedCall("lane", self.state.seq, delivery.feed, "send", (sent,), self.now, False)
-        self.commit([Recorded("skip", call, (Verdict(event_id, ended.final, code),), (), self.now)])
+        told = Told(event_id, 0, ended.final, code, None, ended.final)
+        self.commit([Recorded(self.state.seq, False, feed, (told,), self.now, self.now)])
         self._note([ended])
 
     def _record_intents(self, calls: list[PlannedCall]) -> bool:
-        intents = [Recorded("intent", call, at=self.now) for call in calls if call.intent]
+        intents = [
+            Recorded(
+                call.seq,
+                True,
+                call.feed,
+                tuple(Told(m.event_id, m.attempt, "", "", None, None) for m in call.members),
+                call.at,
+            )
+            for call in calls
+            if call.intent
+        ]
         if intents:
             self.commit(intents)
         return self._crash()
@@ -313,13 +327,10 @@ class World:
     def _collect(self) -> None:
         back = [entry for entry in self.waiting if entry[0] <= self.now]
         self.waiting = [entry for entry in self.waiting if entry[0] > self.now]
-        rows = []
         for _, call, outcomes in back:
-            verdicts = judge(self.rules, call, outcomes, self.now)
-            rows.append(Recorded("call", call, tuple(verdicts), tuple(outcomes), self.now))
-            self._note(machine.settle(self.state, call, verdicts, outcomes, self.now))
-        if rows or self.rng.random() < 0.3:
-            self.commit(rows)
+            self.record(call, outcomes)
+        if back or self.rng.random() < 0.3:
+            self.commit([])
 
     def _crash(self) -> bool:
         if self.subscriber.healthy or self.rng.random() >= self.subscriber.faults.crash:
@@ -369,9 +380,9 @@ class World:
     def check_ends(self) -> None:
         ends: dict[str, list[str]] = {}
         for row in self.rows:
-            for verdict in row.verdicts:
-                if verdict.final is not None:
-                    ends.setdefault(verdict.event_id, []).append(verdict.final)
+            for told in row.members:
+                if told.final is not None:
+                    ends.setdefault(told.event_id, []).append(told.final)
         for delivery in (d for feed in self.feeds for d in self.journal[feed]):
             found, effects = ends.get(delivery.event_id, []), self.subscriber.effects.get(delivery.event_id, 0)
             name = f"{delivery.event_id} {delivery.semantics}"
@@ -396,7 +407,3 @@ class World:
             if delivery.offset < last.get(key, -1):
                 self.broken.append(f"{event_id} arrived after a later one")
             last[key] = delivery.offset
-
-
-def _sent(delivery: Delivery) -> Sent:
-    return Sent(delivery.event_id, delivery.offset, delivery.semantics, 0, 0, 0.0, 0)

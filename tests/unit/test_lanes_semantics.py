@@ -7,19 +7,24 @@ from itertools import pairwise
 import pytest
 
 from tidings.channels.call import STANDARD_SCHEDULE, Capabilities, Outcome
-from tidings.lanes.member import Feed, PlannedCall, Rules, Sent
+from tidings.lanes.member import Delivery, Feed, PlannedCall, Rules, Sent
 from tidings.lanes.retry import JITTER, after_failure, after_throttle, jittered, window
-from tidings.lanes.semantics import judge, lacking
+from tidings.lanes.semantics import NOT_STARTED, judge, lacking
 
 HOUR = 3600.0
+
+
+KEYED, ASKED = Capabilities(idempotency_key=True), Capabilities(probe=True)
 
 
 def one(semantics: str, outcome: Outcome, rules: Rules | None = None, **more: object) -> tuple[str | None, str, bool]:
     kind = "probe" if more.pop("probe", False) else "send"
     sent = Sent("e1", 1, semantics, **{"attempt": 1, "tries": 0, "first": 0.0, "limit": 0, **more})  # type: ignore[arg-type]
+    rules = rules or Rules("lane")
     call = PlannedCall("lane", 1, Feed("s", "g"), kind, (sent,), 0.0, False)  # type: ignore[arg-type]
-    (verdict,) = judge(rules or Rules("lane"), call, [outcome], 10.0)
-    return verdict.final, verdict.code, verdict.probing
+    _, (verdict,) = judge(rules, call, [outcome], 0.0, 10.0)
+    after = Delivery("e1", "p1", Feed("s", "g"), 1, "", semantics, doubted=verdict.doubted)  # type: ignore[arg-type]
+    return verdict.final, verdict.code, after.asks(rules)
 
 
 def test_the_whole_schedule_is_ten_attempts_over_at_least_75_hours() -> None:
@@ -55,7 +60,7 @@ def test_retry_after_is_honoured_beyond_the_schedule_and_within_the_window(
 
 
 def test_a_throttle_without_sense_neither_spins_nor_lasts_for_ever() -> None:
-    for wait in (0.0, -5.0):
+    for wait in (None, 0.0, -5.0):
         due = after_throttle(STANDARD_SCHEDULE, ("e1", 1, 0, 0.0), wait, 0.0)
         assert due is not None
         assert due >= 5.0
@@ -67,7 +72,7 @@ def test_a_throttle_without_sense_neither_spins_nor_lasts_for_ever() -> None:
 REFUSED, ACKNOWLEDGED = Outcome("e1", "refused", "guard"), Outcome("e1", "acknowledged", "200", "A2", 200)
 UNREACHED, ANSWERED = Outcome("e1", "transient", "connect"), Outcome("e1", "transient", "503", status=503)
 DOUBT, THROTTLED = Outcome("e1", "in_doubt", "timeout"), Outcome("e1", "throttled", "429", status=429)
-TERMINAL, UNSENT = Outcome("e1", "terminal", "400", status=400), Outcome("e1", "transient", "not_started")
+TERMINAL, UNSENT = Outcome("e1", "terminal", "400", status=400), Outcome("e1", "transient", NOT_STARTED)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +82,7 @@ TERMINAL, UNSENT = Outcome("e1", "terminal", "400", status=400), Outcome("e1", "
         ("at-most-once", REFUSED, "refused"),
         ("at-most-once", UNREACHED, None),
         ("at-most-once", UNSENT, None),
-        ("at-most-once", ANSWERED, "dead_lettered"),
+        ("at-most-once", ANSWERED, "in_doubt"),
         ("at-most-once", THROTTLED, "dead_lettered"),
         ("at-most-once", TERMINAL, "dead_lettered"),
         ("at-most-once", DOUBT, "in_doubt"),
@@ -90,7 +95,7 @@ TERMINAL, UNSENT = Outcome("e1", "terminal", "400", status=400), Outcome("e1", "
         ("at-least-once", TERMINAL, "dead_lettered"),
         ("exactly-once", ACKNOWLEDGED, "acknowledged"),
         ("exactly-once", UNREACHED, None),
-        ("exactly-once", ANSWERED, None),
+        ("exactly-once", ANSWERED, "dead_lettered"),
         ("exactly-once", TERMINAL, "dead_lettered"),
         ("exactly-once", DOUBT, "dead_lettered"),
     ],
@@ -101,16 +106,16 @@ def test_what_an_outcome_means(semantics: str, outcome: Outcome, final: str | No
 
 def test_exactly_once_resolves_a_doubt_by_what_the_manifest_offers() -> None:
     assert one("exactly-once", DOUBT) == ("dead_lettered", "in_doubt", False)
-    assert one("exactly-once", DOUBT, Rules("l", idempotent=True)) == (None, "timeout", False)
-    assert one("exactly-once", DOUBT, Rules("l", probe=True)) == (None, "timeout", True)
-    forgetful = Rules("l", idempotent=True, key_window_s=60.0)
+    assert one("exactly-once", DOUBT, Rules("l", capable=KEYED)) == (None, "timeout", False)
+    assert one("exactly-once", DOUBT, Rules("l", capable=ASKED)) == (None, "timeout", True)
+    forgetful = Rules("l", capable=KEYED, key_window_s=60.0)
     assert one("exactly-once", DOUBT, forgetful)[0] is None
     assert one("exactly-once", DOUBT, forgetful, tries=1) == ("dead_lettered", "in_doubt", False)
     assert one("exactly-once", ANSWERED, forgetful, tries=1, doubted=True) == ("dead_lettered", "in_doubt", False)
 
 
 def test_a_probe_that_finds_nothing_sends_again_and_one_that_cannot_tell_asks_again() -> None:
-    rules = Rules("l", probe=True)
+    rules = Rules("l", capable=ASKED)
     absent = Outcome("e1", "terminal", "absent", status=404)
     assert one("exactly-once", absent, rules, probe=True, doubted=True) == (None, "absent", False)
     assert one("exactly-once", DOUBT, rules, probe=True, doubted=True) == (None, "timeout", True)
@@ -121,7 +126,7 @@ def test_a_probe_that_finds_nothing_sends_again_and_one_that_cannot_tell_asks_ag
 def test_a_call_that_was_not_begun_is_not_an_attempt() -> None:
     sent = Sent("e1", 1, "at-most-once", attempt=1, tries=0, first=3.0, limit=0)
     call = PlannedCall("lane", 1, Feed("s", "g"), "send", (sent,), 0.0, True)
-    (verdict,) = judge(Rules("lane"), call, [UNSENT], 10.0)
+    _, (verdict,) = judge(Rules("lane"), call, [UNSENT], 3.0, 10.0)
     assert (verdict.attempt, verdict.tries, verdict.first, verdict.due) == (0, 0, None, 10.0)
 
 

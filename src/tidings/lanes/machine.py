@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from tidings.channels.call import Outcome
 from tidings.lanes.breaker import Breaker, after_call
 from tidings.lanes.member import Delivery, Feed, Final, FinalName, Pace, PlannedCall, Rules, Sent, Totals, Verdict
-from tidings.lanes.retry import moment
+from tidings.lanes.retry import SHORTEST_WAIT_S, moment
 from tidings.lanes.semantics import NOT_STARTED, SHUT_DOOR, judge, key_forgotten, needs_intent
 
 NEVER = math.inf
@@ -32,6 +32,7 @@ class LaneState:
     cursors: dict[Feed, int] = field(default_factory=dict)
     queues: dict[str, dict[Feed, deque[Delivery]]] = field(default_factory=dict)
     unsettled: dict[str, Delivery] = field(default_factory=dict)
+    ended: dict[Feed, dict[int, int]] = field(default_factory=dict)  # above the oldest: offset → its first call
     in_flight: dict[int, PlannedCall] = field(default_factory=dict)
     seq: int = 0
     paused: str = ""
@@ -43,6 +44,15 @@ class LaneState:
         """Everything below this offset is settled in this lane."""
         waiting = [d.offset for d in self.unsettled.values() if d.feed == feed and not d.reopened]
         return min(waiting, default=self.cursors.get(feed, -1) + 1)
+
+    def since(self) -> int:
+        """The first call a restart must read: the earliest that speaks of anything at or above the oldest unsettled."""
+        for feed, ended in self.ended.items():
+            oldest = self.oldest(feed)
+            for offset in [offset for offset in ended if offset < oldest]:
+                del ended[offset]
+        waiting = [d.begun for d in self.unsettled.values() if d.begun is not None]
+        return min([*waiting, *(seq for ended in self.ended.values() for seq in ended.values())], default=self.seq + 1)
 
     @property
     def room(self) -> int:
@@ -116,8 +126,9 @@ def plan(state: LaneState, now: float, room: int | None = None) -> list[PlannedC
     planned: list[list[Delivery]] = []
     filling: dict[tuple[object, ...], list[Delivery]] = {}
     for _, delivery in ready:
-        size = min(state.rules.batch, delivery.limit or state.rules.batch)
-        key = (delivery.feed, delivery.semantics, delivery.change_type, delivery.probing, size)
+        largest = state.rules.largest_call(delivery.change_type)
+        size = min(largest, delivery.limit or largest)
+        key = (delivery.feed, delivery.semantics, delivery.change_type, delivery.asks(state.rules), size)
         group = filling.get(key)
         if group is None or len(group) >= size:
             if len(planned) >= calls:
@@ -153,41 +164,44 @@ def _fill(state: LaneState, now: float) -> None:
 def _call(state: LaneState, group: list[Delivery], now: float) -> PlannedCall:
     state.seq += 1
     state.totals.calls += 1
-    head, at = group[0], moment(now)
-    members = []
+    head = group[0]
     for delivery in group:
         delivery.call = state.seq
-        first = at if delivery.first is None else delivery.first
-        members.append(
-            Sent(
-                event_id=delivery.event_id,
-                offset=delivery.offset,
-                semantics=delivery.semantics,
-                attempt=delivery.attempt + 1,
-                tries=delivery.tries,
-                first=first,
-                limit=delivery.limit,
-                doubted=delivery.doubted,
-                reference=delivery.reference,
-                change_type=delivery.change_type,
-            )
-        )
+        delivery.begun = state.seq if delivery.begun is None else delivery.begun
+    asks = head.asks(state.rules)
     call = PlannedCall(
         lane=state.rules.name,
         seq=state.seq,
         feed=head.feed,
-        kind="probe" if head.probing else "send",
-        members=tuple(members),
-        at=at,
-        intent=needs_intent(head.semantics) and not head.probing,
+        kind="probe" if asks else "send",
+        members=tuple(sent(delivery) for delivery in group),
+        at=moment(now),
+        intent=needs_intent(head.semantics) and not asks,
     )
     state.in_flight[call.seq] = call
     return call
 
 
+def sent(delivery: Delivery) -> Sent:
+    """What the next call of this delivery must know to be judged."""
+    return Sent(
+        event_id=delivery.event_id,
+        offset=delivery.offset,
+        semantics=delivery.semantics,
+        attempt=delivery.attempt + 1,
+        change_type=delivery.change_type,
+        tries=delivery.tries,
+        first=delivery.first,
+        limit=delivery.limit,
+        doubted=delivery.doubted,
+        reference=delivery.reference,
+    )
+
+
 def apply(state: LaneState, call: PlannedCall, outcomes: Sequence[Outcome], now: float) -> list[Final]:
-    """Judge what came back and settle it."""
-    return settle(state, call, judge(state.rules, call, outcomes, now), outcomes, now)
+    """Judge what came back at once and settle it."""
+    sobered, verdicts = judge(state.rules, call, outcomes, call.at, now)
+    return settle(state, call, verdicts, sobered, now)
 
 
 def settle(
@@ -211,16 +225,21 @@ def move(state: LaneState, verdict: Verdict, now: float) -> Final | None:
     if verdict.final is not None:
         return _end(state, delivery, verdict.final, verdict.code, now)
     delivery.tries, delivery.attempt, delivery.first = verdict.tries, verdict.attempt, verdict.first
-    delivery.due, delivery.limit, delivery.probing = verdict.due, verdict.limit, verdict.probing
-    delivery.doubted, delivery.reference, delivery.deferred = verdict.doubted, verdict.reference, False
+    delivery.due, delivery.limit, delivery.doubted = verdict.due, verdict.limit, verdict.doubted
+    delivery.reference, delivery.deferred = verdict.reference, False
     return None
 
 
 def skip(state: LaneState, event_id: str, final: FinalName, reason: str, now: float) -> Final | None:
-    """End a delivery without a call: the gate at send said so. One in flight is left to its call."""
+    """End a delivery without a call: the gate at send said so. One in flight is left to its call.
+
+    The skip takes a sequence number of its own, `state.seq`, under which it is recorded.
+    """
     delivery = state.unsettled.get(event_id)
     if delivery is None or delivery.call is not None:
         return None
+    state.seq += 1
+    delivery.begun = state.seq if delivery.begun is None else delivery.begun
     return _end(state, delivery, final, reason, now)
 
 
@@ -244,8 +263,8 @@ def overdue(state: LaneState, now: float) -> list[tuple[Delivery, FinalName, str
 
 
 def _too_late_to_repeat(rules: Rules, delivery: Delivery, now: float) -> bool:
-    doubted = delivery.doubted and delivery.semantics == "exactly-once" and rules.idempotent
-    return doubted and key_forgotten(rules, delivery.first, now)
+    repeats = delivery.doubted and delivery.semantics == "exactly-once" and rules.repeatable(delivery.change_type)
+    return repeats and key_forgotten(rules, delivery.first, now)
 
 
 def next_due(state: LaneState, now: float) -> float:
@@ -266,6 +285,8 @@ def next_due(state: LaneState, now: float) -> float:
 
 def _end(state: LaneState, delivery: Delivery, final: FinalName, code: str, now: float) -> Final:
     del state.unsettled[delivery.event_id]
+    if delivery.begun is not None:
+        state.ended.setdefault(delivery.feed, {})[delivery.offset] = delivery.begun
     queue = state.queues[delivery.subject]
     queue[delivery.feed].remove(delivery)
     if not queue[delivery.feed]:
@@ -291,7 +312,7 @@ def _learn(state: LaneState, outcomes: Sequence[Outcome], now: float) -> None:
     state.breaker = after_call(state.breaker, state.rules, results, now)
     if any(outcome.status == 410 for outcome in outcomes):
         state.paused = state.paused or "the subscriber answered 410 Gone"
-    waits = [outcome.retry_after or 0.0 for outcome in outcomes if outcome.result == "throttled"]
+    waits = [outcome.retry_after or SHORTEST_WAIT_S for outcome in outcomes if outcome.result == "throttled"]
     if waits:
         # A limit is the account's, not the subject's: the whole lane waits.
         state.pace.hold = max(state.pace.hold, now + min(max(waits), LONGEST_HOLD_S))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from tidings.channels.call import STANDARD_SCHEDULE
+from tidings.channels.call import STANDARD_SCHEDULE, Capabilities
 
 FinalName = Literal["acknowledged", "refused", "superseded", "erased", "expired", "in_doubt", "dead_lettered"]
 FINALS: tuple[FinalName, ...] = (
@@ -36,18 +37,31 @@ class Rules:
 
     name: str
     batch: int = 1
+    batches: Mapping[str, int] = field(default_factory=dict)  # change type → members per call, where it differs
+    capable: Capabilities = field(default_factory=Capabilities)
+    capabilities: Mapping[str, Capabilities] = field(default_factory=dict)  # change type → where it differs
+    key_window_s: float | None = None  # how long the subscriber remembers a key; None means for good
     per_second: float = 0.0  # calls; 0 means no limit
     concurrency: int = 4
     schedule: tuple[float, ...] = STANDARD_SCHEDULE
-    idempotent: bool = False  # a repeat with the same key has no second effect
-    key_window_s: float | None = None  # how long the subscriber remembers a key; None means for good
-    probe: bool = False  # the subscriber can be asked what became of a call
     window: int = 10_000  # unsettled deliveries held; at the bound the cursor stops
     aging_s: float = 60.0  # waiting this long is worth one priority tier
     timeout_s: float = 30.0
     breaker_after: int = 5  # consecutive failed calls
     breaker_cool_s: float = 10.0
     breaker_cool_max_s: float = 300.0
+
+    def largest_call(self, change_type: str) -> int:
+        return self.batches.get(change_type, self.batch)
+
+    def repeatable(self, change_type: str) -> bool:
+        """A repeat with the same key has no second effect."""
+        can = self.capabilities.get(change_type, self.capable)
+        return can.idempotency_key or can.natural or can.transaction
+
+    def askable(self, change_type: str) -> bool:
+        """The subscriber can be asked what became of a call."""
+        return self.capabilities.get(change_type, self.capable).probe
 
 
 @dataclass(slots=True)
@@ -68,9 +82,9 @@ class Delivery:
     tries: int = 0  # place in the schedule
     attempt: int = 0  # calls made
     first: float | None = None
+    begun: int | None = None  # the first call recorded for it
     due: float = 0.0
     limit: int = 0  # largest call it may travel in while a poison is isolated; 0 means the lane's own
-    probing: bool = False
     doubted: bool = False  # some call may have had its effect without our knowing
     reference: str = ""
     call: int | None = None  # in flight: the call's sequence number
@@ -78,6 +92,11 @@ class Delivery:
     @property
     def started(self) -> bool:
         return self.attempt > 0 or self.call is not None
+
+    def asks(self, rules: Rules) -> bool:
+        """The next call is a question: a doubt that a repeat could make worse."""
+        once = self.doubted and self.semantics == "exactly-once"
+        return once and not rules.repeatable(self.change_type) and rules.askable(self.change_type)
 
 
 @dataclass(frozen=True)
@@ -88,12 +107,12 @@ class Sent:
     offset: int
     semantics: Semantics
     attempt: int  # 1 for the first call
-    tries: int
-    first: float
-    limit: int
+    change_type: str = ""
+    tries: int = 0
+    first: float | None = None
+    limit: int = 0
     doubted: bool = False
     reference: str = ""
-    change_type: str = ""
 
 
 @dataclass(frozen=True)
@@ -125,7 +144,6 @@ class Verdict:
     attempt: int = 0
     first: float | None = None
     limit: int = 0
-    probing: bool = False
     doubted: bool = False
     reference: str = ""
 

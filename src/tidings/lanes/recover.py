@@ -1,29 +1,43 @@
 """A lane's state after a restart: a fold over what the tables say. Pure: rows in, state out.
 
-Read the journal from each feed's oldest unsettled offset to its cursor, and the attempts whose members reach that far.
-What is not in an attempt was not sent, except under an intent: an intent without its outcome is in doubt.
+Read the journal from each feed's oldest unsettled offset to its cursor, and the lane's attempts from the first call on that
+speaks of anything there. What is not in an attempt was not sent, except under an intent: an intent without its outcome is
+in doubt. Breaker and pace are not recovered; they are learned again from the next calls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from tidings.channels.call import Outcome
-from tidings.lanes.machine import LaneState, apply, enqueue, move
-from tidings.lanes.member import Delivery, Feed, Final, PlannedCall, Rules, Verdict
+from tidings.lanes.machine import LaneState, enqueue, move, sent
+from tidings.lanes.member import Delivery, Feed, FinalName, PlannedCall, Rules, Verdict
+from tidings.lanes.semantics import ABSENT, CRASHED, ISOLATING, NOT_STARTED
+
+
+@dataclass(frozen=True)
+class Told:
+    """One member of an attempts row."""
+
+    event_id: str
+    attempt: int
+    result: str
+    code: str
+    next_due: float | None
+    final: FinalName | None
 
 
 @dataclass(frozen=True)
 class Recorded:
     """One row of the attempts table, as far as a restart needs it."""
 
-    kind: Literal["intent", "call", "skip"]
-    call: PlannedCall
-    verdicts: tuple[Verdict, ...] = ()
-    outcomes: tuple[Outcome, ...] = ()
-    at: float = 0.0
+    seq: int
+    intent: bool
+    feed: Feed
+    members: tuple[Told, ...]
+    started: float = 0.0
+    finished: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -31,8 +45,17 @@ class Committed:
     """What the lane's application transactions said last."""
 
     seq: int = 0
+    since: int = 1
     cursors: Mapping[Feed, int] = field(default_factory=dict)
     oldest: Mapping[Feed, int] = field(default_factory=dict)
+
+
+def recorded_verdicts(verdicts: Sequence[Verdict], results: Sequence[str]) -> tuple[Told, ...]:
+    """What a row keeps of its verdicts; the rest follows from the rows before it."""
+    return tuple(
+        Told(v.event_id, v.attempt, result, v.code, None if v.final else v.due, v.final)
+        for v, result in zip(verdicts, results, strict=True)
+    )
 
 
 def recover(
@@ -45,23 +68,56 @@ def recover(
         for delivery in journal.get(feed, ()):
             if committed.oldest.get(feed, 0) <= delivery.offset <= cursor:
                 enqueue(state, delivery)
-    intended: dict[int, PlannedCall] = {}
-    for row in sorted(rows, key=lambda row: (row.call.seq, row.kind != "intent")):
-        state.seq = max(state.seq, row.call.seq)
-        if row.kind == "intent":
-            intended[row.call.seq] = row.call
+    intended: dict[int, Recorded] = {}
+    for row in sorted(rows, key=lambda row: (row.seq, not row.intent)):
+        state.seq = max(state.seq, row.seq)
+        _begin(state, row)
+        if row.intent:
+            intended[row.seq] = row
             continue
-        intended.pop(row.call.seq, None)
-        for verdict in row.verdicts:
-            move(state, verdict, row.at)
-    return state, list(intended.values())
+        intended.pop(row.seq, None)
+        for told in row.members:
+            standing = state.unsettled.get(told.event_id)
+            if standing is not None:
+                move(state, retrace(standing, row, told), row.finished)
+    return state, [call for row in intended.values() if (call := _orphan(state, row)) is not None]
 
 
-def resolve(state: LaneState, call: PlannedCall, now: float) -> tuple[list[Outcome], list[Final]]:
-    """An intent with no outcome: the request may have left, so every member still open is in doubt."""
-    open_ones = [sent for sent in call.members if sent.event_id in state.unsettled]
-    outcomes = [
-        Outcome(sent.event_id, "in_doubt", "crashed", detail="we stopped between the intent and its record")
-        for sent in open_ones
-    ]
-    return outcomes, apply(state, call, outcomes, now)
+def _begin(state: LaneState, row: Recorded) -> None:
+    for told in row.members:
+        delivery = state.unsettled.get(told.event_id)
+        if delivery is not None and delivery.begun is None:
+            delivery.begun = row.seq
+
+
+def retrace(delivery: Delivery, row: Recorded, told: Told) -> Verdict:
+    """The verdict behind a recorded member, from the member and where its delivery stood before."""
+    begun = told.code != NOT_STARTED
+    failed = told.result in ("transient", "in_doubt", "terminal") and told.code not in (ISOLATING, ABSENT)
+    first = delivery.first if delivery.first is not None else row.started
+    return Verdict(
+        event_id=told.event_id,
+        final=told.final,
+        code=told.code,
+        due=told.next_due or 0.0,
+        tries=delivery.tries + int(begun and failed),
+        attempt=told.attempt,
+        first=first if told.attempt else None,
+        limit=len(row.members) // 2 if told.code == ISOLATING else delivery.limit,
+        doubted=(delivery.doubted or (begun and told.result == "in_doubt")) and told.code != ABSENT,
+        reference=delivery.reference,
+    )
+
+
+def _orphan(state: LaneState, row: Recorded) -> PlannedCall | None:
+    """The intended call with the members that are still open; they are in flight until they are resolved."""
+    found = [state.unsettled[told.event_id] for told in row.members if told.event_id in state.unsettled]
+    if not found:
+        return None
+    return PlannedCall(state.rules.name, row.seq, row.feed, "send", tuple(map(sent, found)), row.started, True)
+
+
+def in_doubt(call: PlannedCall) -> list[Outcome]:
+    """An intent with no outcome: the request may have left, so every member is in doubt."""
+    words = "we stopped between the intent and its record"
+    return [Outcome(member.event_id, "in_doubt", CRASHED, detail=words) for member in call.members]

@@ -44,13 +44,12 @@ def after_failure(
 
 
 def after_throttle(
-    schedule: Sequence[float], sent: tuple[str, int, int, float], retry_after: float, now: float
+    schedule: Sequence[float], sent: tuple[str, int, int, float], retry_after: float | None, now: float
 ) -> float | None:
-    """When to go on after the subscriber named a time: it costs no try, and ends with the window."""
+    """When to go on after the subscriber asked for time: it costs no try, and ends with the window."""
     event_id, attempt, _, first = sent
     end = first + window(schedule)
     if now >= end:
         return None
-    floor = schedule[1] if len(schedule) > 1 else SHORTEST_WAIT_S
-    wait = max(retry_after, jittered(max(floor, SHORTEST_WAIT_S), event_id, attempt))
-    return moment(min(now + wait, max(end, now + SHORTEST_WAIT_S)))
+    floor = jittered(max(schedule[1] if len(schedule) > 1 else 0.0, SHORTEST_WAIT_S), event_id, attempt)
+    return moment(min(now + max(retry_after or 0.0, floor), max(end, now + SHORTEST_WAIT_S)))

@@ -12,8 +12,11 @@ from tidings.lanes.retry import after_failure, after_throttle
 NEEDS = ("idempotency_key", "natural", "transaction", "probe")
 SEMANTICS: tuple[Semantics, ...] = ("at-most-once", "at-least-once", "exactly-once")
 
-# The call was never begun: nothing is counted, and even at-most-once may try again.
-NOT_STARTED = "not_started"
+# Codes of our own, beside whatever a subscriber says.
+NOT_STARTED = "lane.not_started"  # the call was never begun: not an attempt, and even at-most-once may try again
+ISOLATING = "lane.isolating"  # refused as a whole: halved until the poison is alone
+CRASHED = "lane.crashed"  # we stopped between the intent and its record
+ABSENT = "absent"  # a probe's answer: it never happened
 # Not a member's fault: the door is shut for everybody, so the lane waits instead of emptying into the dead letters.
 SHUT_DOOR = frozenset({401, 403, 410})
 
@@ -32,42 +35,56 @@ def needs_intent(semantics: Semantics) -> bool:
     return semantics != "at-least-once"
 
 
-def judge(rules: Rules, call: PlannedCall, outcomes: Sequence[Outcome], now: float) -> list[Verdict]:
-    """One verdict per member, from what the call knew and what came back. Pure: the same on executor and driver."""
-    found = {outcome.event_id: outcome for outcome in outcomes}
+def sober(outcome: Outcome) -> Outcome:
+    """A server's failure does not say that nothing happened; only a request that never left is plainly transient."""
+    if outcome.result == "transient" and outcome.status >= 500:
+        return replace(outcome, result="in_doubt")
+    return outcome
+
+
+def judge(
+    rules: Rules, call: PlannedCall, outcomes: Sequence[Outcome], started: float, now: float
+) -> tuple[list[Outcome], list[Verdict]]:
+    """One sober outcome and one verdict per member, in their order. Pure: the same on executor and driver."""
+    found = {outcome.event_id: sober(outcome) for outcome in outcomes}
     results = [found.get(sent.event_id) or _lost(sent) for sent in call.members]
     # A call refused as a whole may hold one poison among good members: halve it until the poison is alone.
     whole = len(results) > 1 and all(outcome.result == "terminal" for outcome in results)
     share = len(results) // 2 if whole else 0
-    return [_one(rules, call, sent, outcome, (share, now)) for sent, outcome in zip(call.members, results, strict=True)]
+    verdicts = []
+    for sent, outcome in zip(call.members, results, strict=True):
+        dated = sent if sent.first is not None else replace(sent, first=started)
+        verdicts.append(_one(rules, call, dated, outcome, (share, now)))
+    return results, verdicts
 
 
 def _lost(sent: Sent) -> Outcome:
-    return Outcome(sent.event_id, "in_doubt", "no_result", detail="the channel gave no outcome for this member")
+    return Outcome(sent.event_id, "in_doubt", "lane.no_result", detail="the channel gave no outcome for this member")
 
 
 def _one(rules: Rules, call: PlannedCall, sent: Sent, outcome: Outcome, how: tuple[int, float]) -> Verdict:
     share, now = how
-    probing = call.kind == "probe"
-    here = _here(sent, outcome, probing)
+    here = _here(sent, outcome)
     if outcome.code == NOT_STARTED:
         made = sent.attempt - 1
-        return replace(here, attempt=made, first=sent.first if made else None, due=now)
+        return replace(here, attempt=made, first=sent.first if made else None, doubted=sent.doubted, due=now)
     if outcome.result == "acknowledged" or outcome.result == "refused":
         return replace(here, final=outcome.result)
     if outcome.result == "terminal" and outcome.status not in SHUT_DOOR:
-        if probing and outcome.code == "absent":
-            return replace(here, due=now, probing=False, doubted=False)
+        if call.kind == "probe" and outcome.code == ABSENT:
+            return replace(here, due=now, doubted=False)
         if share and sent.semantics != "at-most-once":
-            return replace(here, code="isolating", due=now, limit=share)
+            return replace(here, code=ISOLATING, due=now, limit=share)
         return replace(here, final="dead_lettered")
     if sent.semantics == "at-most-once" and not (outcome.result == "transient" and not outcome.status):
         # It reached the subscriber: answered and not done, or not known. Either way it is not sent again.
         return replace(here, final="in_doubt" if outcome.result == "in_doubt" else "dead_lettered")
-    return _once(rules, here, outcome, now) if sent.semantics == "exactly-once" else _again(rules, here, outcome, now)
+    if sent.semantics == "exactly-once" and here.doubted:
+        return _doubted(rules, sent, here, outcome, now)
+    return _again(rules, here, outcome, now)
 
 
-def _here(sent: Sent, outcome: Outcome, probing: bool) -> Verdict:
+def _here(sent: Sent, outcome: Outcome) -> Verdict:
     """The delivery where it stands after this call, before anything is decided."""
     return Verdict(
         event_id=sent.event_id,
@@ -77,23 +94,19 @@ def _here(sent: Sent, outcome: Outcome, probing: bool) -> Verdict:
         attempt=sent.attempt,
         first=sent.first,
         limit=sent.limit,
-        probing=probing,
         doubted=sent.doubted or outcome.result == "in_doubt",
         reference=outcome.reference or sent.reference,
     )
 
 
-def _once(rules: Rules, here: Verdict, outcome: Outcome, now: float) -> Verdict:
+def _doubted(rules: Rules, sent: Sent, here: Verdict, outcome: Outcome, now: float) -> Verdict:
     """Exactly-once: a doubt is resolved by a harmless repeat or by asking; otherwise a person decides."""
-    if not here.doubted:
-        return _again(rules, here, outcome, now)
-    if rules.idempotent:
-        again = _again(rules, replace(here, probing=False), outcome, now)
-        if again.final is None and key_forgotten(rules, again.first, again.due):
-            return replace(again, final="dead_lettered", code="in_doubt")
-        return again
-    if rules.probe:
-        return _again(rules, replace(here, probing=True), outcome, now)
+    again = _again(rules, here, outcome, now)
+    if rules.repeatable(sent.change_type):
+        late = again.final is None and key_forgotten(rules, again.first, again.due)
+        return replace(again, final="dead_lettered", code="in_doubt") if late else again
+    if rules.askable(sent.change_type):
+        return again if again.final is None else replace(again, code="in_doubt")
     return replace(here, final="dead_lettered", code="in_doubt")
 
 
@@ -104,11 +117,10 @@ def key_forgotten(rules: Rules, first: float | None, at: float) -> bool:
 
 def _again(rules: Rules, here: Verdict, outcome: Outcome, now: float) -> Verdict:
     place = (here.event_id, here.attempt, here.tries, here.first if here.first is not None else now)
-    named = outcome.retry_after
-    if outcome.result == "throttled" and named is not None:
-        due, tries = after_throttle(rules.schedule, place, named, now), here.tries
+    if outcome.result == "throttled":
+        due, tries = after_throttle(rules.schedule, place, outcome.retry_after, now), here.tries
     else:
-        due, tries = after_failure(rules.schedule, place, named, now), here.tries + 1
+        due, tries = after_failure(rules.schedule, place, outcome.retry_after, now), here.tries + 1
     if due is None:
-        return replace(here, final="dead_lettered", code="in_doubt" if here.probing else "exhausted")
+        return replace(here, final="dead_lettered", code="exhausted")
     return replace(here, due=due, tries=tries)

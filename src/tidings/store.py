@@ -107,7 +107,7 @@ class Store:
             if not log.refresh():
                 return []
             actions = log.actions()
-        keep = pa.array([True] * actions.num_rows)
+        keep = pa.array([True] * actions.num_rows, pa.bool_())
         for name, limit in {column: above}.items() if column and above is not None else ():
             keep = pc.and_(keep, pc.fill_null(pc.greater(actions[f"max.{name}"], limit), True))
         for name, value in (where or {}).items():

@@ -182,14 +182,16 @@ class KeyFiles:
         durable.sync_folder(folder)
 
     def _read(self, paths: Sequence[Path], only: ds.Expression | None) -> pa.Table:
-        found = [FILED.empty_table()]
-        for path in paths:
-            filed = path.parent.parent.name == "bucket"
-            rows = ds.dataset(str(path), schema=FILED if filed else SCHEMA, format="parquet").to_table(filter=only)
-            if not filed:
-                rows = rows.append_column("file", pa.array([path.parent.name] * rows.num_rows, pa.string()))
-            found.append(rows)
-        return pa.concat_tables(found)
+        """Rows with the name of their batch: compacted files hold it as a column, a batch's own files are in a folder so named."""
+        runs = [str(path) for path in paths if path.parent.parent.name == "bucket"]
+        batches = [str(path) for path in paths if path.parent.parent.name == "new"]
+        filed = ds.dataset(runs, schema=FILED, format="parquet").to_table(filter=only) if runs else FILED.empty_table()
+        if not batches:
+            return filed
+        # A batch's files have no `file` column; a filter on it is only ever asked of the buckets.
+        new = ds.dataset(batches, schema=SCHEMA, format="parquet").to_table([*SCHEMA.names, "__filename"], filter=only)
+        names = pa.array([path.split("/")[-2] for path in new["__filename"].to_pylist()], pa.string())
+        return pa.concat_tables([filed, new.drop_columns("__filename").append_column("file", names)])
 
     def _steadily(self, read: Callable[[], pa.Table]) -> pa.Table:
         """A file may be replaced by its compacted form between listing and opening; then the new list is the right one."""

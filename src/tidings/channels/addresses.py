@@ -77,8 +77,9 @@ def parse_target(url: str) -> Target:
         port = parts.port
     except ValueError:
         raise BadTarget("bad_url", "the URL's host or port cannot be read") from None
-    if "#" in url or "@" in parts.netloc:
-        raise BadTarget("bad_url", "the URL holds a user or a fragment")
+    bare = parts.netloc.lower().removesuffix("" if port is None else f":{parts.netloc.rsplit(':', 1)[-1]}")
+    if "#" in url or bare not in (parts.hostname, f"[{parts.hostname}]"):
+        raise BadTarget("bad_url", "the URL holds a user, a fragment or more than a host and a port")
     if parts.scheme not in ("http", "https") or not url.startswith(f"{parts.scheme}://"):
         raise BadTarget("bad_url", "the scheme is not http or https")
     host = _host(parts.netloc, parts.hostname or "")

@@ -21,8 +21,15 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # the example is not installed with the package
 
+from examples.shop import prepare, story  # noqa: E402
 from examples.shop.vendors import books, hooks  # noqa: E402
 from examples.shop.vendors.api import Request  # noqa: E402
+from examples.shop.vendors.server import VENDORS  # noqa: E402
+from examples.shop.world import Act, World  # noqa: E402
+from tidings import settings  # noqa: E402
+from tidings.channels import open_channel  # noqa: E402
+from tidings.channels.call import Call, Member  # noqa: E402
+from tidings.secret import resolve  # noqa: E402
 
 ADA = "c1003@example.com"
 HASH = "0" * 64
@@ -413,3 +420,66 @@ def test_the_books_hold_no_address(start: Start) -> None:
         running.call(vendor, method, path, json=body)
     running.kill(signal.SIGTERM)
     assert all(ADA.encode() not in path.read_bytes() for path in running.folder.glob("vendors.*"))
+
+
+def member(act: Act, kind: str, number: int) -> Member:
+    """An act of the story as a subscriber is told of it."""
+    event = f"019a0000-0000-7000-8000-{number:012d}"
+    channel = "sms" if act.case == "sms_opt_out" else "email"
+    consent = {"class": "marketing", "channel": channel, "state": "granted" if act.case == "opt_in" else "withdrawn"}
+    data = {
+        "key": act.key,
+        "before": act.before,
+        "after": act.after,
+        **({"consent": consent} if kind == "consent" else {}),
+    }
+    body = {
+        "specversion": "1.0",
+        "id": event,
+        "source": "/shop/crm",
+        "type": f"tidings.{kind}.changed",
+        "subject": f"s{act.key}",
+    }
+    body |= {"time": "2026-11-15T10:00:00Z", "sequence": f"{number:020d}"}
+    return Member(event, f"s{act.key}", kind, f"{number:020d}", {**body, "data": data}, event, 1)
+
+
+def told(running: Running, folder: Path) -> dict[str, list[tuple[str, str, str]]]:
+    """Every act of a round to every subscriber that asked for its kind, through the real channels."""
+    found: dict[str, list[tuple[str, str, str]]] = {}
+    chosen = settings.load(folder)
+    acts = [act for act in story.play(World(7), 1) if act.source == "crm" and act.table == "customers"]
+    for name, subscriber in chosen.subscribers.items():
+        references = [ref for ref in (subscriber.auth and subscriber.auth.secret, subscriber.signing_secret) if ref]
+        secrets = {ref: resolve(ref, folder / "secrets").reveal() for ref in references}
+        channel = open_channel(subscriber, secrets, chosen.network)
+        # One of each kind and case; the manifests' own pace makes more of them slow.
+        wanted = {
+            (kind, act.case): (act, kind) for act in acts for kind in act.types if subscriber.wants(kind, "customer")
+        }
+        pairs = list(wanted.values())
+        members = tuple(member(act, kind, number) for number, (act, kind) in enumerate(pairs))
+        outcomes = channel.send(Call(name, members, 120))
+        found[name] = [
+            (one.change_type, outcome.result, outcome.code) for one, outcome in zip(members, outcomes, strict=True)
+        ]
+        assert channel.ping().result == "acknowledged", name
+    return found
+
+
+def test_the_real_channels_and_these_vendors_understand_each_other(start: Start, tmp_path: Path) -> None:
+    """Manifests, the shop's subscribers and the vendors were written apart; here they meet."""
+    running = start(rates={name: [1000, 1000] for name in VENDORS})
+    (tmp_path / "shop").mkdir()
+    folder = prepare.copy(tmp_path / "shop", str(running.client.base_url).rstrip("/"))
+    for name in VENDORS:  # the running vendors keep their own secrets
+        (folder / "secrets" / f"{name}.key").write_text(running.secret(name))
+    for name, results in told(running, folder).items():
+        assert results, name
+        # Twilio takes only what concerns text messages, and an opt-out of e-mail does not.
+        wrong = [one for one in results if one[1] != "acknowledged" and (name, one[2]) != ("twilio", "no_verb")]
+        assert wrong == [], name
+        accepted = [outcome for outcome in running.outcomes(name) if outcome != "rejected"]
+        assert len(accepted) >= sum(1 for one in results if one[1] == "acknowledged"), name
+    assert books.twice_applied(running.ledger) == []
+    assert books.out_of_order(running.ledger) == []

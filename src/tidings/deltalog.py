@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
@@ -120,7 +122,7 @@ class Log:
         known = self._transactions[1]
         self.refresh()
         if self.version == before + 1:
-            self._transactions = (self.version, known | changed)
+            self._transactions = (self.version, {**known, **changed})
         if self.version // CHECKPOINT_EVERY > before // CHECKPOINT_EVERY:
             self.checkpoint()
 
@@ -184,7 +186,7 @@ class Log:
 
     def clean_up(self, keep_above: int | None, hours: int) -> None:
         pointer = self._folder / "_last_checkpoint"
-        last = json.loads(pointer.read_text())["version"] if pointer.exists() else None
+        last = _pointed(pointer) if pointer.exists() else None
         if last is None or (keep_above is not None and keep_above < last):
             return
         before = self.version
@@ -208,8 +210,27 @@ class Log:
             if not create:
                 return False
             self._create()
+        self._mend()
         self._delta = DeltaTable(str(self.root))
         return True
+
+    def _mend(self) -> None:
+        """Drop what a power loss tore: the last commit or checkpoint, renamed but never synced, so never relied on."""
+        names = sorted(path.name for path in self._folder.iterdir())
+        commits = [name for name in names if re.fullmatch(r"\d{20}\.json", name)]
+        torn = [commits[-1]] if commits and not _whole(self._folder / commits[-1]) else []
+        pointer = self._folder / "_last_checkpoint"
+        if pointer.exists():
+            last = f"{_pointed(pointer):020d}.checkpoint.parquet"
+            if last not in names or not _readable(self._folder / last):
+                older = any(name.endswith(".checkpoint.parquet") and name < last for name in names)
+                if not older and f"{0:020d}.json" not in names:
+                    raise self._damaged("log_unreadable", f"{last} does not read", "a checkpoint or the whole log")
+                torn += [pointer.name, *({last} & set(names))]
+        for name in torn:
+            (self._folder / name).unlink()
+        if torn:
+            durable.sync_folder(self._folder)
 
     def _create(self) -> None:
         durable.make_folder(self.root)
@@ -225,6 +246,28 @@ class Log:
 
     def _damaged(self, code: str, found: str, expected: str) -> Damaged:
         return Damaged(code, f"table {self.table}: {found}", expected, "Nothing was committed.")
+
+
+def _whole(commit: Path) -> bool:
+    try:
+        return bool([json.loads(line) for line in commit.read_text().splitlines()])
+    except ValueError:
+        return False
+
+
+def _pointed(pointer: Path) -> int:
+    """The version of the last checkpoint; -1 when the pointer itself is torn."""
+    try:
+        return int(json.loads(pointer.read_text())["version"])
+    except (ValueError, KeyError, TypeError):
+        return -1
+
+
+def _readable(checkpoint: Path) -> bool:
+    try:
+        return int(pq.read_metadata(checkpoint).num_rows) > 0
+    except (OSError, pa.ArrowException):
+        return False
 
 
 def _with_all(actions: pa.Table, table: str) -> pa.Table:

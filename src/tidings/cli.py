@@ -16,6 +16,8 @@ from tidings.errors import TidingsError
 VERBS = {
     "init": "init",
     "check": "check",
+    "prove": "prove",
+    "verify": "verify",
     "schemas": "schemas",
 }
 # The steps of `tidings try`, which run one step on what they are given.

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tidings.contract import CHANGE_TYPES, LIFE_CYCLE, Contract
 from tidings.errors import ConfigurationError, Problem, Refused
@@ -13,6 +14,9 @@ from tidings.reading import did_you_mean, listed
 from tidings.secret import readable_by_others, resolve
 from tidings.shapes import Operator, Source, Subscriber
 from tidings.yaml_lines import Document, Place
+
+if TYPE_CHECKING:
+    from tidings.channels.manifest import Manifest
 
 
 @dataclass(frozen=True)
@@ -163,20 +167,7 @@ def _subscriber(folder: Folder, page: Document, subscriber: Subscriber) -> Itera
                     "Add it to types, or remove it.",
                 )
                 yield page.problem((section, name), "unknown_type", *says)
-    yield from _auth(page, subscriber)
     yield from _manifest(folder, page, subscriber)
-
-
-def _auth(page: Document, subscriber: Subscriber) -> Iterator[Problem]:
-    auth = subscriber.auth
-    if auth is None:
-        return
-    if auth.kind != "none" and auth.secret is None:
-        yield page.problem(("auth", "secret"), "missing_key", "nothing", "env:NAME or file:NAME", "Add `secret:`.")
-    if auth.kind == "none" and auth.secret is not None:
-        yield page.problem(("auth", "secret"), "unknown_key", "a secret", "none for kind none", "Remove it.")
-    if auth.kind == "header" and auth.header is None:
-        yield page.problem(("auth", "header"), "missing_key", "nothing", "the header's name", "Add `header:`.")
 
 
 def _manifest(folder: Folder, page: Document, subscriber: Subscriber) -> Iterator[Problem]:
@@ -192,18 +183,36 @@ def _manifest(folder: Folder, page: Document, subscriber: Subscriber) -> Iterato
     except ConfigurationError as error:
         yield from error.problems
         return
+    if not subscriber.url and not manifest.url:
+        yield page.problem(("url",), "missing_key", "nothing", "the address of the endpoint", "Add `url:`.")
+    yield from _auth(page, subscriber, manifest)
     types = folder.change_types if "*" in subscriber.types else set(subscriber.types) & folder.change_types
+    yield from _semantics(page, subscriber, manifest, types)
+
+
+def _auth(page: Document, subscriber: Subscriber, manifest: Manifest) -> Iterator[Problem]:
+    """A vendor that authenticates needs a secret; `auth: {kind: none}` says that this endpoint does not."""
+    auth = subscriber.auth
+    kind = manifest.auth.kind if auth is None else auth.kind
+    if kind != "none" and (auth is None or auth.secret is None):
+        expected = "a secret as env:NAME or file:NAME"
+        yield page.problem(("auth", "secret"), "missing_key", "nothing", expected, "Add `auth: {kind: …, secret: …}`.")
+    if auth is not None and kind == "none" and auth.secret is not None:
+        yield page.problem(("auth", "secret"), "unknown_key", "a secret", "none for kind none", "Remove it.")
+    if auth is not None and kind == "header" and auth.header is None and manifest.auth.kind != "header":
+        yield page.problem(("auth", "header"), "missing_key", "nothing", "the header's name", "Add `header:`.")
+
+
+def _semantics(page: Document, subscriber: Subscriber, manifest: Manifest, types: set[str]) -> Iterator[Problem]:
     refused: dict[str, list[str]] = {}
     for name in sorted(types):
-        asked = subscriber.semantics_for(name)
-        if asked not in manifest.capabilities(name).semantics:
+        if subscriber.semantics_for(name) not in manifest.capabilities(name).semantics:
             refused.setdefault(name if name in subscriber.semantics else "default", []).append(name)
-    for key, names_refused in refused.items():
-        asked = subscriber.semantics_for(key)
+    for key, names in refused.items():
         says = (
-            f"{asked} for {listed(names_refused)}",
-            f"at-most-once or at-least-once: the {subscriber.manifest} manifest declares no idempotency key, natural verb, probe or transaction there",
-            "Ask for less, or choose a verb that carries it.",
+            f"{subscriber.semantics_for(key)} for {listed(names)}",
+            f"an idempotency key, a natural verb, a probe or a transaction; the {subscriber.manifest} manifest declares none",
+            "Ask for at-least-once or at-most-once.",
         )
         yield page.problem(("semantics", key), "semantics_not_carried", *says)
 
@@ -261,7 +270,9 @@ def _references(folder: Folder, *, every: bool) -> Iterator[tuple[str, Place, st
 def shelf(name: str) -> set[str]:
     """The names of what the catalogue holds of one kind."""
     entries = files("tidings").joinpath(f"catalog/{name}").iterdir()
-    return {entry.name.removesuffix(".yaml") for entry in entries if entry.name.endswith(".yaml")}
+    return {
+        entry.name.removesuffix(".yaml") for entry in entries if entry.name.endswith(".yaml") and entry.name[0] != "_"
+    }
 
 
 def _known(page: Document, place: Place, name: str, names: Iterable[str], code: str) -> Iterator[Problem]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tidings.channels import open_channel
+from tidings.channels.call import Channel
 from tidings.channels.manifest import Manifest, load_manifest
-from tidings.errors import ConfigurationError, Problem
+from tidings.errors import ConfigurationError, Problem, Refused
 from tidings.gate.loading import examine_policy
 from tidings.settings import Settings, examine
 from tidings.shapes import Subscriber
@@ -95,13 +98,37 @@ class Plan:
 
 
 def verified(directory: str | Path) -> Settings:
-    """The settings once files, catalogue, manifests, secrets, filters and rules all fit; else every problem at once."""
+    """The settings once files, catalogue, secrets, rules, filters and channels all fit; else every problem at once."""
     settings, problems = examine(directory)
     if settings is not None:
-        problems = sorted({*problems, *examine_policy(settings)[1]})
+        said = {(problem.file, problem.path) for problem in problems}
+        channels = [problem for problem in _channels(settings) if (problem.file, problem.path) not in said]
+        problems = sorted({*problems, *examine_policy(settings)[1], *channels})
     if problems or settings is None:
         raise ConfigurationError(problems)
     return settings
+
+
+def _channels(settings: Settings) -> Iterator[Problem]:
+    """What keeps a subscriber's channel from being opened; opening one calls nobody."""
+    for name in settings.subscribers:
+        label = f"subscribers/{name}.yaml"
+        page = settings.documents[label]
+        try:
+            open_subscriber(settings, name)
+        except ConfigurationError as error:
+            for problem in error.problems:
+                yield replace(problem, line=page.line((problem.path,))) if problem.file == label else problem
+        except Refused as error:
+            if error.code != "secret_missing" and error.code != "secret_escapes":
+                place = ("signing_secret",) if error.code.startswith("signing") else ()
+                yield page.problem(place, error.code, error.found, error.expected, error.what_now)
+
+
+def open_subscriber(settings: Settings, name: str) -> Channel:
+    """The channel of one subscriber, with its secrets."""
+    secrets = settings.secrets_of(name)
+    return open_channel(settings.subscribers[name], secrets, settings.network, manifests=settings.manifests_path)
 
 
 def plan(settings: Settings, subjects: int) -> Plan:

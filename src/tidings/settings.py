@@ -126,6 +126,12 @@ class Settings:
     def secret(self, reference: str) -> Secret:
         return resolve(reference, self.directory / self.operator.secrets.folder)
 
+    def secrets_of(self, name: str) -> dict[str, str]:
+        """The values of one subscriber's references, for opening its channel and for nothing else."""
+        subscriber = self.subscribers[name]
+        references = (subscriber.auth.secret if subscriber.auth else None, subscriber.signing_secret)
+        return {reference: self.secret(reference).reveal() for reference in references if reference}
+
     @cached_property
     def keyring(self) -> Keyring:
         from tidings.seal.keyring import Keyring

@@ -177,6 +177,10 @@ class Source(Model):
     snapshot: Annotated[Literal["state", "emit"], Field(description="state or emit")] = "state"
     after: Annotated[Literal["archive", "delete", "keep"], Field(description="archive, delete or keep")] = "keep"
     silent_after: Seconds | None = None
+    images: Annotated[
+        Literal["kept", "full"],
+        Field(description="full when every message carries its before-image, so that no last image needs to be kept"),
+    ] = "kept"
 
 
 class Auth(Model):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidings.errors import SubscriberError
 from tidings.verbs.options import AsJson, Here, answer, note
 
 if TYPE_CHECKING:
     from tidings.plan import Plan, PlannedSubscriber
+    from tidings.settings import Settings
 
 
 def register(app: typer.Typer) -> None:
@@ -21,6 +23,9 @@ def register(app: typer.Typer) -> None:
 def check(
     directory: Here = Path("."),
     as_json: AsJson = False,
+    connect: Annotated[
+        bool, typer.Option("--connect", help="Make one harmless authenticated call per subscriber.")
+    ] = False,
     subjects: Annotated[int, typer.Option(min=1, help="Records of the backfill in the capacity lines.")] = 1_000_000,
 ) -> None:
     """Check the folder and print the plan; nothing is started, written or sent."""
@@ -28,12 +33,33 @@ def check(
 
     settings = verified(directory)
     planned = plan(settings, subjects)
+    answers = [_answer_of(settings, name) for name in settings.subscribers] if connect else []
     if as_json:
-        answer(planned.as_dict())
-        return
-    print("\n".join(_lines(planned)))
-    for warning in planned.warnings:
-        note(f"warning: {warning}")
+        answer({**planned.as_dict(), **({"connect": answers} if connect else {})})
+    else:
+        print("\n".join([*_lines(planned), *map(_answer_line, answers)]))
+        for warning in planned.warnings:
+            note(f"warning: {warning}")
+    if not all(row["answered"] for row in answers):
+        raise typer.Exit(SubscriberError.exit_code)
+
+
+def _answer_of(settings: Settings, name: str) -> dict[str, Any]:
+    """What a subscriber says to one harmless call."""
+    from tidings.plan import open_subscriber
+
+    channel = open_subscriber(settings, name)
+    try:
+        said = channel.ping()
+    finally:
+        channel.close()
+    good = said.result == "acknowledged"
+    return {"subscriber": name, "answered": good, "result": said.result, "code": said.code, "status": said.status}
+
+
+def _answer_line(row: dict[str, Any]) -> str:
+    status = f" (HTTP {row['status']})" if row["status"] else ""
+    return f"connect {row['subscriber']}: {'answered' if row['answered'] else row['result']} {row['code']}{status}"
 
 
 def _lines(plan: Plan) -> Iterator[str]:

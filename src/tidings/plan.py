@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from tidings.channels import open_channel
 from tidings.channels.call import Channel
 from tidings.channels.manifest import Manifest, load_manifest
@@ -119,8 +121,12 @@ def _channels(settings: Settings) -> Iterator[Problem]:
         except ConfigurationError as error:
             for problem in error.problems:
                 yield replace(problem, line=page.line((problem.path,))) if problem.file == label else problem
+        except ValidationError:
+            says = ("a value the manifest does not know", "what the manifest's notes list", "Mend `vars:`.")
+            yield page.problem(("vars",), "subscriber_settings", *says)
         except Refused as error:
-            if error.code != "secret_missing" and error.code != "secret_escapes":
+            # A secret that is not there was reported where it is referred to.
+            if not error.code.startswith("secret_"):
                 place = ("signing_secret",) if error.code.startswith("signing") else ()
                 yield page.problem(place, error.code, error.found, error.expected, error.what_now)
 

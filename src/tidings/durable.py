@@ -56,6 +56,15 @@ def replace(source: Path, target: Path) -> None:
     sync_folder(target.parent)
 
 
+def durable_write(path: Path, text: str) -> None:
+    """Write a small file so that readers see the old text or the new one, never half, and a power cut loses neither."""
+    make_folder(path.parent)
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_text(text)
+    sync_file(temporary)
+    replace(temporary, path)
+
+
 def newest(folder: Path) -> float:
     """When anything in the folder last changed. A file that vanishes meanwhile proves that somebody is at work there."""
     latest = folder.stat().st_mtime

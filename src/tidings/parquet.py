@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,11 @@ def describe(path: Path, root: Path, table: Table) -> AddAction | None:
     footer = pq.read_metadata(path)
     if footer.num_rows == 0:
         return None
-    _check(path, footer, table)
+    columns = chunks(footer)
+    _check(path, footer.schema.to_arrow_schema(), columns, table)
     stats: dict[str, Any] = {"numRecords": footer.num_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     for name in table.statistics:
-        low, high, nulls = _range(footer, name)
+        low, high, nulls = _range(columns[name]) if name in columns else (None, None, footer.num_rows)
         if nulls is not None:
             stats["nullCount"][name] = nulls
         if low is not None and high is not None:
@@ -47,42 +49,38 @@ def write(rows: pa.Table, path: Path, table: Table) -> None:
     pq.write_table(rows, path, compression="zstd", write_statistics=list(table.statistics), row_group_size=100_000)
 
 
-def _check(path: Path, footer: pq.FileMetaData, table: Table) -> None:
+def _check(path: Path, found: pa.Schema, columns: Mapping[str, list[pq.ColumnChunkMetaData]], table: Table) -> None:
     """A column the layout does not know may only be empty: nothing unforeseen about a person gets into a table."""
-    fields, found = table.fields, footer.schema.to_arrow_schema()
     for name in found.names:
-        if name not in fields:
-            problem = "" if _empty(footer, name) else f"a column {name} with values"
-        else:
-            wanted = FLAT.get(fields[name]) if isinstance(fields[name], str) else None
-            is_other = wanted is not None and found.field(name).type != wanted
-            problem = f"column {name} of type {found.field(name).type}" if is_other else ""
+        kind, problem = found.field(name).type, ""
+        if name not in table.fields:
+            problem = "" if is_empty(columns[name]) else f"a column {name} with values"
+        elif isinstance(table.fields[name], str) and FLAT[table.fields[name]] != kind:
+            problem = f"column {name} of type {kind}"
         if problem:
             raise Damaged("table_layout", f"{path} has {problem}", "the declared layout", "Nothing was committed.")
 
 
-def _empty(footer: pq.FileMetaData, name: str) -> bool:
-    for column in _chunks(footer, name):
-        if column.statistics is None or column.statistics.null_count != column.num_values:
-            return False
-    return True
+def chunks(footer: pq.FileMetaData) -> dict[str, list[pq.ColumnChunkMetaData]]:
+    """The column chunks of every top-level column. One pass: a file of many tables' columns has a hundred of them."""
+    found: dict[str, list[pq.ColumnChunkMetaData]] = {}
+    for group in map(footer.row_group, range(footer.num_row_groups)):
+        for column in map(group.column, range(footer.num_columns)):
+            found.setdefault(column.path_in_schema.split(".")[0], []).append(column)
+    return found
 
 
-def _chunks(footer: pq.FileMetaData, name: str) -> list[pq.ColumnChunkMetaData]:
-    leaves = [i for i in range(footer.num_columns) if footer.schema.column(i).path.split(".")[0] == name]
-    return [footer.row_group(g).column(i) for g in range(footer.num_row_groups) for i in leaves]
+def is_empty(parts: list[pq.ColumnChunkMetaData]) -> bool:
+    return all(part.statistics is not None and part.statistics.null_count == part.num_values for part in parts)
 
 
-def _range(footer: pq.FileMetaData, name: str) -> tuple[Any, Any, int | None]:
+def _range(parts: list[pq.ColumnChunkMetaData]) -> tuple[Any, Any, int | None]:
     """Minimum, maximum and count of missing values; None for what the footer does not say."""
-    chunks = _chunks(footer, name)
-    if not chunks:
-        return None, None, footer.num_rows
-    stats = [chunk.statistics for chunk in chunks]
+    stats = [part.statistics for part in parts]
     if any(s is None or not s.has_null_count for s in stats):
         return None, None, None
     nulls = sum(s.null_count for s in stats)
-    valued = [s for s, chunk in zip(stats, chunks, strict=True) if s.null_count < chunk.num_values]
+    valued = [s for s, part in zip(stats, parts, strict=True) if s.null_count < part.num_values]
     if not valued or any(not s.has_min_max for s in valued):
         return None, None, nulls
     return min(s.min for s in valued), max(s.max for s in valued), nulls

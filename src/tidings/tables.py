@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 PRIMITIVES = {"bigint": "long", "int": "integer"} | {t: t for t in ("string", "binary", "boolean", "timestamp", "date")}
@@ -19,7 +20,7 @@ class Table:
     statistics: tuple[str, ...]
     sort: tuple[str, ...]
 
-    @property
+    @cached_property
     def fields(self) -> dict[str, Any]:
         """Column names and their Delta types, in order."""
         return {field["name"]: field["type"] for field in parsed(self.ddl)["fields"]}
@@ -65,7 +66,7 @@ _FEED = ("source", "generation", "batch", "offset")
 
 TABLES: Mapping[str, Table] = {
     "journal": Table(
-        f"{_PLACE}, event_id string, change_type string, operation string, entity string, tenant string, banner string,"
+        f"{_PLACE}, event_id string, change binary, change_type string, operation string, entity string, tenant string, banner string,"
         " location string, locale string, routing_hint string, time timestamp, recorded timestamp, position string,"
         " ordering string, epoch string, correlation string, causation string, hlc string, lamport bigint,"
         " vector map<string,bigint>, subjectseq bigint, schema_version string, policy_version string, flags array<string>,"
@@ -83,7 +84,7 @@ TABLES: Mapping[str, Table] = {
         sort=("source", "generation", "batch", "arrived"),
     ),
     "last_seen": Table(
-        f"tag binary, bucket int, {_PLACE}, version string, kid binary, key_file string, image binary, ordering string,"
+        f"tag binary, bucket int, {_PLACE}, version string, kid binary, key_file string, image binary, time timestamp, ordering string,"
         " vector map<string,bigint>",
         statistics=("bucket", *_FEED),
         sort=("bucket", "tag"),

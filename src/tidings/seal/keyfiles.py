@@ -28,6 +28,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tidings import crash, durable
 from tidings.errors import Damaged, Refused
+from tidings.parquet import chunks, is_empty
 from tidings.seal.keyring import IV_BYTES, SEPARATOR, bucket
 
 SCHEMA = pa.schema([("tag", pa.binary()), ("kid", pa.binary()), ("key", pa.binary())])
@@ -280,16 +281,26 @@ def _write(rows: pa.Table, path: Path) -> None:
 
 
 def _checked(path: Path) -> bool:
-    """True when the file has rows. A row without its person, its kid or its key stops the batch."""
+    """True when the file has rows. A row without its person or its kid stops the batch; other columns may only be empty."""
     footer = pq.read_metadata(path)
-    names = [footer.schema.column(i).path for i in range(footer.num_columns)]
-    whole = names == SCHEMA.names and all(
-        footer.row_group(g).column(i).statistics.null_count == 0 for g in range(footer.num_row_groups) for i in (0, 1)
+    columns = chunks(footer)
+    filled = not footer.num_rows or all(
+        part.statistics is not None and part.statistics.null_count == 0
+        for name in ("tag", "kid")
+        for part in columns.get(name, [])
     )
-    if not whole:
+    others = [name for name in columns if name not in SCHEMA.names]
+    if (
+        not filled
+        or (columns and not set(SCHEMA.names) <= set(columns))
+        or not all(is_empty(columns[n]) for n in others)
+    ):
         raise Damaged(
-            "key_file", f"columns {names} or missing values", f"{SCHEMA.names}, all filled", "Nothing was kept."
+            "key_file", "other filled columns or missing values", f"{SCHEMA.names}, all filled", "Nothing was kept."
         )
+    if others and footer.num_rows:
+        # A batch writes all its tables in one pass, so its files have every table's columns; a key file has its own three.
+        _replace(path, pq.ParquetFile(path).read(SCHEMA.names))
     return bool(footer.num_rows)
 
 

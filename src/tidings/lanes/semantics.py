@@ -16,7 +16,7 @@ SEMANTICS: tuple[Semantics, ...] = ("at-most-once", "at-least-once", "exactly-on
 NOT_STARTED = "lane.not_started"  # the call was never begun: not an attempt, and even at-most-once may try again
 ISOLATING = "lane.isolating"  # refused as a whole: halved until the poison is alone
 CRASHED = "lane.crashed"  # we stopped between the intent and its record
-ABSENT = "absent"  # a probe's answer: it never happened
+ABSENT = "lane.absent"  # a probe found that it never happened
 # Not a member's fault: the door is shut for everybody, so the lane waits instead of emptying into the dead letters.
 SHUT_DOOR = frozenset({401, 403, 410})
 
@@ -49,7 +49,7 @@ def judge(
     found = {outcome.event_id: sober(outcome) for outcome in outcomes}
     results = [found.get(sent.event_id) or _lost(sent) for sent in call.members]
     # A call refused as a whole may hold one poison among good members: halve it until the poison is alone.
-    whole = len(results) > 1 and all(outcome.result == "terminal" for outcome in results)
+    whole = call.kind == "send" and len(results) > 1 and all(outcome.result == "terminal" for outcome in results)
     share = len(results) // 2 if whole else 0
     verdicts = []
     for sent, outcome in zip(call.members, results, strict=True):
@@ -70,9 +70,9 @@ def _one(rules: Rules, call: PlannedCall, sent: Sent, outcome: Outcome, how: tup
         return replace(here, attempt=made, first=sent.first if made else None, doubted=sent.doubted, due=now)
     if outcome.result == "acknowledged" or outcome.result == "refused":
         return replace(here, final=outcome.result)
+    if call.kind == "probe" and outcome.result == "transient":
+        return replace(here, code=ABSENT, due=now, doubted=False)
     if outcome.result == "terminal" and outcome.status not in SHUT_DOOR:
-        if call.kind == "probe" and outcome.code == ABSENT:
-            return replace(here, due=now, doubted=False)
         if share and sent.semantics != "at-most-once":
             return replace(here, code=ISOLATING, due=now, limit=share)
         return replace(here, final="dead_lettered")

@@ -1,0 +1,207 @@
+"""Rows of the attempts table: one per call, one per intent, one per delivery the gate ended. Without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidings.channels.call import Outcome
+from tidings.lanes.member import Feed, Final, FinalName, PlannedCall, Rules, Verdict
+from tidings.lanes.recover import Recorded, Told
+from tidings.lanes.semantics import NOT_STARTED
+from tidings.ledger.attestation import Acknowledged
+from tidings.ledger.vocabulary import ACK_STRENGTHS
+
+MOMENT = pa.timestamp("us", "UTC")
+MEMBER = pa.struct(
+    [
+        ("source", pa.string()),
+        ("generation", pa.string()),
+        ("offset", pa.int64()),
+        ("event_id", pa.string()),
+        ("subject", pa.binary()),
+        ("change_type", pa.string()),
+        ("attempt", pa.int32()),
+        ("result", pa.string()),
+        ("code", pa.string()),
+        ("next_due", MOMENT),
+        ("final", pa.string()),
+    ]
+)
+SCHEMA = pa.schema(
+    [
+        ("lane", pa.string()),
+        ("cycle", pa.int64()),
+        ("call", pa.string()),
+        ("subscriber", pa.string()),
+        ("channel", pa.string()),
+        ("intent", pa.bool_()),
+        ("started", MOMENT),
+        ("finished", MOMENT),
+        ("status", pa.int32()),
+        ("latency_ms", pa.int64()),
+        ("strength", pa.string()),
+        ("digest", pa.string()),
+        ("members", pa.list_(MEMBER)),
+        ("entry", pa.binary()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What every attestation of a lane says of itself."""
+
+    attestor: str
+    channel: str
+    destination: str
+
+
+def when(seconds: float) -> datetime:
+    """Rounded to the millisecond, as every time of a lane is."""
+    return datetime.fromtimestamp(round(seconds, 3), UTC)
+
+
+def stamp(seconds: float) -> str:
+    return when(seconds).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def made_row(
+    rules: Rules,
+    call: PlannedCall,
+    told: tuple[Sequence[Outcome], Sequence[Verdict]],
+    times: tuple[float, float],
+    by: Stamp,
+) -> dict[str, Any]:
+    """The row of a call that was made, or that may have been."""
+    outcomes, verdicts = told
+    strength = min((o.strength for o in outcomes if o.result == "acknowledged"), default="A0")
+    digests = {o.digest for o in outcomes}
+    digest = digests.pop() if len(digests) == 1 else ""
+    row = _row(call, "", times, by.channel)
+    row |= {"status": max(o.status for o in outcomes), "strength": strength, "digest": digest or None}
+    row["members"] = [
+        _member(call, sent.offset, v, o.result) for sent, v, o in zip(call.members, verdicts, outcomes, strict=True)
+    ]
+    if any(outcome.code != NOT_STARTED for outcome in outcomes):
+        row["entry"] = _entry(rules, call, row, by)
+    return row
+
+
+def intent_row(call: PlannedCall, channel: str) -> dict[str, Any]:
+    """On disk before the call: if nothing follows, it is in doubt."""
+    row = _row(call, "", (call.at, call.at), channel) | {"intent": True}
+    row["members"] = [
+        _member(call, sent.offset, Verdict(sent.event_id, None, "", attempt=sent.attempt), "") for sent in call.members
+    ]
+    return row
+
+
+def ended_row(rules: Rules, final: Final, seq: int, by: Stamp) -> dict[str, Any]:
+    """A delivery that ended without a call: the gate at send, an erasure, a deadline."""
+    call = PlannedCall(final.lane, seq, final.feed, "send", (), final.at, False)
+    row = _row(call, "", (final.at, final.at), by.channel) | {"strength": "A0"}
+    verdict = Verdict(final.event_id, final.final, final.code)
+    row["members"] = [_member(call, final.offset, verdict, final.final)]
+    row["entry"] = _entry(rules, call, row, by)
+    return row
+
+
+def _row(call: PlannedCall, strength: str, times: tuple[float, float], channel: str) -> dict[str, Any]:
+    started, finished = times
+    return {
+        "lane": call.lane,
+        "cycle": call.seq,
+        "call": call.id,
+        "subscriber": call.lane,
+        "channel": channel,
+        "intent": False,
+        "started": when(started),
+        "finished": when(finished),
+        "status": None,
+        "latency_ms": max(0, round((finished - started) * 1000)),
+        "strength": strength or None,
+        "digest": None,
+        "members": [],
+        "entry": None,
+    }
+
+
+def _member(call: PlannedCall, offset: int, verdict: Verdict, result: str) -> dict[str, Any]:
+    change_type = next((s.change_type for s in call.members if s.event_id == verdict.event_id), None)
+    return {
+        "source": call.feed.source,
+        "generation": call.feed.generation,
+        "offset": offset,
+        "event_id": verdict.event_id,
+        "subject": None,  # a row that named its subject would outlive the person's erasure
+        "change_type": change_type,
+        "attempt": verdict.attempt,
+        "result": result or None,
+        "code": verdict.code or None,
+        "next_due": None if verdict.final or not result else when(verdict.due),
+        "final": verdict.final,
+    }
+
+
+def _entry(rules: Rules, call: PlannedCall, row: dict[str, Any], by: Stamp) -> bytes:
+    """The ledger bytes of the row: totals and a root over (event id, result), no member by name."""
+    members = [(m["event_id"], m["result"]) for m in row["members"]]
+    keys = sha256("\x1f".join(sorted(event_id for event_id, _ in members)).encode())
+    assert row["strength"] in ACK_STRENGTHS
+    return Acknowledged.of(
+        members,
+        attestor=by.attestor,
+        timestamp=row["finished"].strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        subscriber=call.lane,
+        destination=by.destination,
+        ack_strength=row["strength"],
+        retry_policy=",".join(f"{wait:g}" for wait in rules.schedule),
+        idempotency_fingerprint=keys.hexdigest()[:32],
+        attempt=max((m["attempt"] for m in row["members"]), default=0),
+        call=call.id,
+        channel=by.channel,
+        lane=call.lane,
+        semantics=call.members[0].semantics if call.members else None,
+        response_digest=row["digest"],
+    ).encode()
+
+
+def table_of(rows: Iterable[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), schema=SCHEMA)
+
+
+def write(rows: Iterable[dict[str, Any]], folder: str) -> None:
+    """Rows of the driver's own, into a fresh folder of the store."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    statistics = ["lane", "cycle", "started", "finished"]
+    pq.write_table(table_of(rows), Path(folder) / "driver.parquet", compression="zstd", write_statistics=statistics)
+
+
+def seconds(moment: datetime | None) -> float:
+    return 0.0 if moment is None else round(moment.timestamp(), 3)
+
+
+def recorded(row: dict[str, Any]) -> Recorded:
+    """A row as a restart reads it."""
+    members = row["members"] or []
+    feed = Feed(members[0]["source"], members[0]["generation"]) if members else Feed("", "")
+    told = tuple(
+        Told(
+            m["event_id"],
+            m["attempt"] or 0,
+            m["result"] or "",
+            m["code"] or "",
+            None if m["next_due"] is None else seconds(m["next_due"]),
+            cast("FinalName | None", m["final"]),
+        )
+        for m in members
+    )
+    return Recorded(row["cycle"], row["intent"], feed, told, seconds(row["started"]), seconds(row["finished"]))

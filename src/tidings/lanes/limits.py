@@ -1,0 +1,38 @@
+"""A lane's rules from the operator's folder: the subscriber's settings, narrowed by its manifest."""
+
+from __future__ import annotations
+
+from tidings.channels import narrowed
+from tidings.channels.manifest import Manifest, load_manifest
+from tidings.lanes.member import Rules
+from tidings.settings import Settings
+from tidings.shapes import Subscriber
+
+
+def manifest_of(settings: Settings, subscriber: Subscriber) -> Manifest:
+    return load_manifest(subscriber.manifest, settings.manifests_path)
+
+
+def rules_of(settings: Settings, subscriber: Subscriber) -> Rules:
+    manifest = manifest_of(settings, subscriber)
+    limits = narrowed(manifest.limits_for_lane, subscriber.rate)
+    types = settings.change_types
+    return Rules(
+        name=subscriber.name,
+        batches={kind: min(limits.max_batch, _largest(manifest, subscriber, kind)) for kind in types},
+        capable=manifest.capabilities(),
+        capabilities={} if manifest.webhook else {kind: manifest.capabilities(kind) for kind in types},
+        per_second=limits.per_second,
+        concurrency=limits.concurrency,
+        schedule=tuple(limits.schedule),
+        timeout_s=max((verb.timeout_s for verb in manifest.verbs.values()), default=30.0),
+    )
+
+
+def _largest(manifest: Manifest, subscriber: Subscriber, change_type: str) -> int:
+    """Members per call. Where a vendor takes one record per request a call is one request, so that rate and order are ours."""
+    if manifest.webhook:
+        mode = str(subscriber.vars.get("mode", manifest.webhook.mode))
+        return manifest.webhook.batch if mode == "batched" else 1
+    verbs = manifest.routed(change_type)
+    return min((verb.batch.max if verb.batch else 1 for verb in verbs), default=1)

@@ -1,0 +1,147 @@
+"""Slices of the journal as a lane needs them: who is owed what, in offset order. Arrow only; no payload is read here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from tidings.lanes.member import Delivery, Feed, Semantics
+from tidings.seal.keyfiles import KeyFiles
+from tidings.store import AddFile, Store
+
+COLUMNS = ("offset", "event_id", "change_type", "recorded", "kid", "key_file", "recipients")
+MOST_ROWS = 20_000  # of one read; what is beyond is read in the next step
+
+
+@dataclass(frozen=True)
+class Owed:
+    """What one journal row says to one recipient."""
+
+    subscriber: str
+    outcome: str
+    semantics: Semantics
+    priority: int
+    deadline: float | None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One event of the slice, with everybody it concerns."""
+
+    event_id: str
+    offset: int
+    change_type: str
+    since: float
+    kid: bytes
+    key_file: str
+    owed: tuple[Owed, ...] = field(repr=False)
+
+
+def feeds(store: Store) -> dict[Feed, int]:
+    """Every feed of the journal and its highest offset, from statistics; a file over several feeds is opened."""
+    found: dict[Feed, int] = {}
+    for file in store.files("journal"):
+        for feed, top in _feeds_of(store, file):
+            found[feed] = max(found.get(feed, -1), top)
+    return found
+
+
+def _feeds_of(store: Store, file: AddFile) -> Iterable[tuple[Feed, int]]:
+    low, high = file.minimum, file.maximum
+    if all(low.get(name) == high.get(name) and name in low for name in ("source", "generation")):
+        return [(Feed(str(low["source"]), str(low["generation"])), int(cast(int, high["offset"])))]
+    rows = store.arrow("journal", ["source", "generation", "offset"], files=[file])
+    tops = rows.group_by(["source", "generation"]).aggregate([("offset", "max")]).to_pylist()
+    return [(Feed(row["source"], row["generation"]), row["offset_max"]) for row in tops]
+
+
+def read(
+    store: Store, feed: Feed, above: int, upto: int | None = None, most: int = MOST_ROWS
+) -> tuple[list[Entry], int]:
+    """Events with above < offset ≤ upto in offset order, at most about `most`, and the offset this read is whole up to."""
+    files = store.files("journal", column="offset", above=above, where=dict(feed._asdict()))
+    files = sorted(files, key=lambda file: cast(int, file.minimum.get("offset", 0)))
+    chosen, rows = [], 0
+    for file in files:
+        if rows >= most:
+            break
+        chosen.append(file)
+        rows += file.rows
+    if not chosen:
+        return [], above
+    look = (
+        (ds.field("source") == feed.source) & (ds.field("generation") == feed.generation) & (ds.field("offset") > above)
+    )
+    table = store.arrow(
+        "journal", COLUMNS, files=chosen, filter=look if upto is None else look & (ds.field("offset") <= upto)
+    )
+    rest = [cast(int, file.minimum["offset"]) for file in files[len(chosen) :]]
+    # Batches are committed in order, so an unread file starts above what was read; compaction may interleave, so this is checked.
+    table = table.filter(pc.less(table["offset"], min(rest))) if rest else table
+    found = entries(table.sort_by("offset"))
+    return found, found[-1].offset if found else (min(rest) - 1 if rest else above)
+
+
+def entries(table: pa.Table) -> list[Entry]:
+    owed = _owed(table["recipients"].combine_chunks(), table.num_rows)
+    columns = {name: table[name].to_pylist() for name in COLUMNS[:-1]}
+    return [
+        Entry(event_id, offset, change_type, round(recorded.timestamp(), 3), kid or b"", key_file or "", tuple(pairs))
+        for offset, event_id, change_type, recorded, kid, key_file, pairs in zip(
+            *(columns[name] for name in ("offset", "event_id", "change_type", "recorded", "kid", "key_file")),
+            owed,
+            strict=True,
+        )
+    ]
+
+
+def _owed(recipients: Any, rows: int) -> list[list[Owed]]:
+    """The recipients of each row, flattened by Arrow: Python touches each pair once."""
+    if isinstance(recipients, pa.ChunkedArray):
+        recipients = pa.concat_arrays(recipients.chunks) if recipients.chunks else pa.array([], recipients.type)
+    parents = pc.list_parent_indices(recipients).to_pylist()
+    flat = pc.list_flatten(recipients)
+    names = ("subscriber", "outcome", "semantics", "priority", "deadline")
+    parts = [pc.struct_field(flat, name).to_pylist() for name in names]
+    found: list[list[Owed]] = [[] for _ in range(rows)]
+    for parent, subscriber, outcome, semantics, priority, deadline in zip(parents, *parts, strict=True):
+        due = None if deadline is None else round(deadline.timestamp(), 3)
+        how = cast(Semantics, semantics or "at-least-once")
+        found[parent].append(Owed(subscriber, outcome, how, 1 if priority is None else priority, due))
+    return found
+
+
+def tags(keys: KeyFiles, found: Collection[Entry]) -> dict[bytes, tuple[bytes, bytes]]:
+    """kid → (tag, key) of these events; what is missing is erased."""
+    return keys.load({entry.key_file for entry in found if entry.key_file}, {entry.kid for entry in found if entry.kid})
+
+
+def deliveries(
+    found: Iterable[Entry], lane: str, feed: Feed, known: Mapping[bytes, tuple[bytes, bytes]]
+) -> list[Delivery]:
+    """What this lane owes of the slice. An erased person's event keeps its place under its own kid and ends at send."""
+    made = []
+    for entry in found:
+        for owed in entry.owed:
+            if owed.subscriber == lane and owed.outcome != "deny":
+                subject = known[entry.kid][0] if entry.kid in known else entry.kid
+                made.append(
+                    Delivery(
+                        event_id=entry.event_id,
+                        subject=subject.hex(),
+                        feed=feed,
+                        offset=entry.offset,
+                        change_type=entry.change_type,
+                        semantics=owed.semantics,
+                        priority=owed.priority,
+                        since=entry.since,
+                        deadline=owed.deadline,
+                        deferred=owed.outcome == "defer",
+                    )
+                )
+    return made

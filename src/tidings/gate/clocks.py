@@ -16,7 +16,7 @@ from functools import cache
 UNITS = ("seconds", "minutes", "hours", "days", "business_days", "months")
 ORIGINS = ("request", "event")
 CALENDARS = ("weekends", "us-federal", "us-ca", "ca-federal")
-FIRST_YEAR, LAST_YEAR = 2000, 2060
+FIRST_YEAR, LAST_YEAR = 2015, 2050
 # A native deadline walks a list of days: an amount beyond this is a mistake in the policy, not a law.
 MAX_AMOUNT = {
     "seconds": 31_622_400,

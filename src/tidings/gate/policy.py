@@ -54,16 +54,17 @@ class Policy:
     statutes: Mapping[str, Statute] = field(default_factory=dict)
     recipients: tuple[Recipient, ...] = ()
 
-    @cached_property
+    @property
     def version(self) -> str:
-        """The operator's version and a digest of everything that can change an answer."""
-        body = {
-            "rules": [asdict(rule) | {"file": "", "line": 0, "examples": ()} for rule in self.rules],
-            "kinds": [repr((rule.scope, rule.when)) for rule in self.rules],
-            "recipients": [asdict(recipient) for recipient in self.recipients],
-        }
-        text = json.dumps(body, sort_keys=True, default=sorted)
-        return f"{self.name}+{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        """The operator's version and the digest."""
+        return f"{self.name}+{self.digest}"
+
+    @cached_property
+    def digest(self) -> str:
+        """Names everything that can change an answer: rules, the windows they cite, recipients."""
+        rules = [(r.id, r.anchor, r.scope, r.when, r.effect, r.statutes) for r in self.rules]
+        recipients = [json.dumps(asdict(recipient), sort_keys=True) for recipient in self.recipients]
+        return hashlib.sha256(repr((rules, recipients)).encode()).hexdigest()[:12]
 
     @cached_property
     def facts(self) -> tuple[str, ...]:

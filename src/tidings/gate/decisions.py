@@ -1,0 +1,97 @@
+"""The decision table: every situation a policy version has met and what was decided, kept as JSON Lines and only ever appended to.
+
+The content is a function of the policy and the situations: a run that is repeated writes the same bytes. A line that was torn by a
+crash is cut off when the table is opened, because nothing was built on it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tidings.errors import Damaged, SourceStopped
+from tidings.gate.decide import Engine, NativeEngine, decide_all, situation_id
+from tidings.gate.facts import Value, complete
+from tidings.gate.policy import Policy
+
+MAX_SITUATIONS = 10_000
+
+
+class DecisionTable:
+    """The decisions of one policy version. Open it once; `extend` it with what a batch met and did not know."""
+
+    def __init__(self, folder: Path, policy: Policy, engine: Engine | None = None) -> None:
+        self.policy = policy
+        self.engine = engine or NativeEngine(policy)
+        self.path = folder / f"{policy.digest}.jsonl"
+        self.rows: dict[str, dict[str, Any]] = {}
+        if self.path.exists():
+            self._open()
+
+    def extend(self, situations: Iterable[Mapping[str, Any]]) -> int:
+        """Decides the situations that are new, makes them durable, and says how many there were."""
+        kept = [{name: complete(each)[name] for name in self.policy.facts} for each in situations]
+        fresh = {situation_id(self.policy.version, facts): facts for facts in kept}
+        fresh = {name: fresh[name] for name in sorted(fresh) if name not in self.rows}
+        if not fresh:
+            return 0
+        if len(self.rows) + len(fresh) > MAX_SITUATIONS:
+            raise self._exploded(list(fresh.values()))
+        rows = [decide_all(self.policy, facts, self.engine) for facts in fresh.values()]
+        self._append(rows)
+        self.rows |= {row["situation"]: row for row in rows}
+        return len(rows)
+
+    def _open(self) -> None:
+        raw = self.path.read_bytes()
+        whole, _, torn = raw.rpartition(b"\n")
+        if torn:
+            with self.path.open("r+b") as file:
+                file.truncate(len(whole) + 1 if whole else 0)
+                os.fsync(file.fileno())
+        for number, line in enumerate(whole.splitlines(), 1):
+            try:
+                row = json.loads(line)
+                self.rows[row["situation"]] = row
+            except (ValueError, KeyError, TypeError):
+                found = f"line {number} of {self.path.name} is not a decision"
+                raise Damaged("decision_table", found, "one decision per line", "Restore the file.") from None
+
+    def _append(self, rows: list[dict[str, Any]]) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        text = "".join(json.dumps(row, separators=(",", ":"), ensure_ascii=False) + "\n" for row in rows)
+        with self.path.open("ab") as file:
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _exploded(self, fresh: list[dict[str, Value]]) -> SourceStopped:
+        every = [row["facts"] for row in self.rows.values()] + fresh
+        spread = {name: len({facts[name] for facts in every}) for name in self.policy.facts}
+        worst = max(spread, key=lambda name: spread[name])
+        return SourceStopped(
+            "situations_explode",
+            f"{len(every):,} situations; the fact {worst} alone has {spread[worst]:,} values",
+            f"at most {MAX_SITUATIONS:,} situations under one policy",
+            f"Remove {worst} from the rules, or map its values to fewer, then start the source again.",
+        )
+
+
+def find_decision(folder: Path, situation: str) -> dict[str, Any] | None:
+    """A decision by its id under any policy version: for `explain`, without a JVM."""
+    needle = f'"{situation}"'
+    for path in sorted(folder.glob("*.jsonl")):
+        with path.open(encoding="utf-8") as lines:
+            for line in lines:
+                if needle in line[:64] and line.endswith("\n"):
+                    found: dict[str, Any] = json.loads(line)
+                    return found
+    return None

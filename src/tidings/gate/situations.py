@@ -1,0 +1,160 @@
+"""Situations natively: the facts of an event as one struct, its id, and the decision table as a small frame to join."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tidings.gate.clock_columns import CLOCK, day_number
+from tidings.gate.decisions import MAX_SITUATIONS, DecisionTable
+from tidings.gate.facts import FACTS, Fact
+from tidings.gate.policy import Policy
+from tidings.gate.rules import ANCHORS
+
+if TYPE_CHECKING:
+    from tidings.contract import Contract
+
+__all__ = ["DecisionTable", "decision_frame", "event_facts", "situation_columns", "unknown_situations"]
+
+CHANNELS = ("email", "sms", "phone", "push", "post", "ads")
+FLAGS = ("erased", "legal_hold", "child", "conflict")
+IMPERSONAL = ("location", "inventory")  # kinds that hold nobody's data unless a field says so itself
+_PLACE = r"^([A-Z]{2}(-[A-Z0-9]{1,3})?)$"
+
+_text = pa.string()
+_texts = pa.list_(_text)
+_CLOCK = pa.struct(
+    {"unit": _text, "amount": pa.int32(), "origin": _text, "calendar": _text, "roll": pa.bool_(), "since": pa.int32(), "until": pa.int32()}
+)  # fmt: skip
+_CHOICE = pa.struct(
+    {
+        "subscriber": _text,
+        "outcome": _text,
+        "reasons": _texts,
+        "semantics": _text,
+        "priority": pa.int32(),
+        "clocks": pa.list_(pa.int32()),
+        "redact": _texts,
+        "reach": _text,
+    }
+)
+# The Spark schema of a decision frame; the arrow one below is the same.
+FRAME = (
+    f"decision string, policy_version string, clocks array<{CLOCK}>, choices array<struct<subscriber:string,outcome:string,"
+    "reasons:array<string>,semantics:string,priority:int,clocks:array<int>,redact:array<string>,reach:string>>,"
+    " anchors map<string,string>"
+)
+_ARROW = pa.schema(
+    {
+        "decision": _text,
+        "policy_version": _text,
+        "clocks": pa.list_(_CLOCK),
+        "choices": pa.list_(_CHOICE),
+        "anchors": pa.map_(_text, _text),
+    }
+)
+
+
+def situation_columns(policy: Policy, facts: Mapping[str, Column]) -> dict[str, Column]:
+    """`situation` (struct of the facts this policy looks at) and `decision` (its id); facts not given take their default."""
+    values = {name: _fact(FACTS[name], facts.get(name)) for name in policy.facts}
+    words = [
+        F.coalesce(F.concat(F.length(text).cast("string"), F.lit(":"), text), F.lit("-"))
+        for text in map(_word, values.values())
+    ]
+    version = F.lit(f"{len(policy.version)}:{policy.version}")
+    digest = F.substring(F.sha2(F.concat(version, *words).cast("binary"), 256), 1, 32)
+    return {"situation": F.struct(*[value.alias(name) for name, value in values.items()]), "decision": digest}
+
+
+def _word(value: Column) -> Column:
+    return value.cast("string")
+
+
+def _fact(fact: Fact, given: Column | None) -> Column:
+    """A column that only holds what the fact may hold: anything else is unknown, so a wild value cannot make a situation."""
+    kind = "boolean" if fact.kind == "flag" else "string"
+    default = F.lit(fact.default).cast(kind)
+    if given is None:
+        return default
+    if fact.kind == "flag":
+        return F.coalesce(given.cast("boolean"), default)
+    text = F.trim(given.cast("string"))
+    if fact.kind == "place":
+        upper = F.upper(text)
+        return F.when(upper.rlike(_PLACE), upper)
+    if fact.kind == "choice":
+        text = F.when(text.isin(*fact.values), text)
+    return F.coalesce(F.when(F.length(text).between(1, 64), text), default)
+
+
+def event_facts(
+    contracts: Mapping[str, Contract], consents: Column, consent_event: Column, flags: Column
+) -> dict[str, Column]:
+    """The facts of an EVENT row with its subject: `consents` is map<channel, state>, `flags` the event's and the subject's flags."""
+    entity = F.col("entity")
+    personal = {name: _personal(contract) for name, contract in contracts.items()}
+    sensitive = sorted(f"{name}|{kind}" for name, contract in contracts.items() for kind in _sensitive(contract))
+    facts = {
+        **{name: F.col(name) for name in ("change_type", "operation", "entity", "source", "banner", "jurisdiction")},
+        "entity_kind": _looked_up(entity, {name: contract.kind for name, contract in contracts.items()}),
+        "personal": _looked_up(entity, personal),
+        "sensitive": F.concat_ws("|", "entity", "change_type").isin(*sensitive) if sensitive else F.lit(False),
+        "masked": F.array_contains(flags, "card_masked"),
+        "consent_state": F.when(consent_event.isNotNull(), F.coalesce(consent_event["state"], F.lit("unknown"))),
+        "consent_class": consent_event["class"],
+        "consent_channel": consent_event["channel"],
+    }
+    facts |= {f"consent_{channel}": F.try_element_at(consents, F.lit(channel)) for channel in CHANNELS}
+    return facts | {name: F.array_contains(flags, name) for name in FLAGS}
+
+
+def _personal(contract: Contract) -> bool:
+    if contract.kind not in IMPERSONAL:
+        return any(rule.class_ in ("personal", "sensitive") for rule in contract.fields.values())
+    return any(
+        "class_" in r.model_fields_set and r.class_ in ("personal", "sensitive") for r in contract.fields.values()
+    )
+
+
+def _sensitive(contract: Contract) -> set[str]:
+    return {rule.type for rule in contract.fields.values() if rule.type and rule.class_ == "sensitive"}
+
+
+def _looked_up(key: Column, table: Mapping[str, Any]) -> Column:
+    start = F.lit(None)
+    return reduce(lambda rest, item: F.when(key == item[0], F.lit(item[1])).otherwise(rest), table.items(), start)
+
+
+def decision_frame(spark: SparkSession, table: DecisionTable) -> DataFrame:
+    """The table as a frame to broadcast: FRAME."""
+    rows = [_frame_row(row) for row in table.rows.values()]
+    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=_ARROW))
+
+
+def _frame_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    order = ("not_applicable", "pass", "defer", "deny")
+    said = {a: max((r["anchors"][a] for r in row["recipients"]), key=order.index, default=order[0]) for a in ANCHORS}
+    clocks = [
+        {**clock, "since": day_number(clock["since"]), "until": day_number(clock["until"])} for clock in row["clocks"]
+    ]
+    return {
+        "decision": row["situation"],
+        "policy_version": row["policy_version"],
+        "clocks": clocks,
+        "choices": [{name: each[name] for name in _CHOICE_NAMES} for each in row["recipients"]],
+        "anchors": list(said.items()),
+    }
+
+
+_CHOICE_NAMES = tuple(_CHOICE[index].name for index in range(_CHOICE.num_fields))
+
+
+def unknown_situations() -> Column:
+    """For `observe` on the output of the decision stage: the situations no decision was found for, bounded."""
+    return F.slice(F.collect_set(F.when(F.col("recipients").isNull(), F.col("situation"))), 1, MAX_SITUATIONS + 1)

@@ -141,6 +141,16 @@ class Contract(Model):
         return tuple(dict.fromkeys(rule.type for rule in self.fields.values() if rule.type))
 
     @property
+    def event_types(self) -> tuple[str, ...]:
+        """Every type an event of this contract can have: its change types, then the life-cycle steps it knows."""
+        known = {rule.lifecycle for rule in self.fields.values()}
+        untyped = any(rule.type is None and rule.lifecycle is None for rule in self.fields.values())
+        steps = {"insert", "delete", "rekey", *(step for step in known if step)}
+        steps |= {"restore"} if "soft_delete" in known else set()
+        steps |= {"update"} if untyped else set()
+        return (*self.change_types, *(step for step in LIFE_CYCLE if step in steps))
+
+    @property
     def typed_fields(self) -> tuple[tuple[str, str], ...]:
         """(field path, change type) pairs, plain, for compiling."""
         return tuple((path, rule.type) for path, rule in self.fields.items() if rule.type)

@@ -33,7 +33,7 @@ class Folder:
 
     @property
     def change_types(self) -> set[str]:
-        return set(CHANGE_TYPES) | {name for contract in self.entities.values() for name in contract.types}
+        return {*CHANGE_TYPES, *LIFE_CYCLE, *(name for contract in self.entities.values() for name in contract.types)}
 
     @property
     def contract_names(self) -> set[str]:

@@ -195,7 +195,7 @@ def _promises(settings: Settings, subscriber: Subscriber, manifest: Manifest) ->
     made = {
         kind
         for name, contract in settings.entities.items()
-        for kind in contract.change_types
+        for kind in contract.event_types
         if subscriber.wants(kind, name)
     }
     return [

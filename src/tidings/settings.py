@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidings import policy, yaml_lines
-from tidings.contract import CHANGE_TYPES, Contract
+from tidings.contract import CHANGE_TYPES, LIFE_CYCLE, Contract
 from tidings.crosscheck import Folder, crosscheck
 from tidings.errors import ConfigurationError, Problem, Refused
 from tidings.policy import Policies
@@ -112,9 +112,9 @@ class Settings:
 
     @cached_property
     def change_types(self) -> tuple[str, ...]:
-        """The fifteen, then the operator's own, sorted."""
+        """Every type an event can have: the fifteen, the operator's own, the steps of a life cycle."""
         own = {name for contract in self.entities.values() for name in contract.types}
-        return (*CHANGE_TYPES, *sorted(own - set(CHANGE_TYPES)))
+        return (*CHANGE_TYPES, *sorted(own - set(CHANGE_TYPES)), *LIFE_CYCLE)
 
     @cached_property
     def policy_version(self) -> str:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidings import yaml_lines
-from tidings.contract import CHANGE_TYPES
+from tidings.contract import CHANGE_TYPES, LIFE_CYCLE
 from tidings.errors import ConfigurationError, Refused
 from tidings.secret import Secret, resolve
 from tidings.settings import load, master_key
@@ -192,10 +192,12 @@ def test_a_right_folder_is_read_whole(folder: Path) -> None:
     assert settings.locations[("shop", "sf-01")].jurisdiction == "US-CA"
     assert settings.locations[("shop", "online")].routing_hint == "us"
     assert set(settings.subscribers) == {"hook", "newsletter"}
-    assert settings.change_types == CHANGE_TYPES
+    assert settings.change_types == (*CHANGE_TYPES, *LIFE_CYCLE)
     customer = settings.entities["customer"]
     assert customer.name == "customer"
     assert ("email", "email") in customer.typed_fields
+    assert customer.change_types == ("email", "phone", "address", "consent", "tier")
+    assert set(customer.event_types) == {*customer.change_types, *LIFE_CYCLE}
     assert customer.life_cycle("soft_delete") == ("deleted_at",)
     assert settings.subscribers["hook"].semantics_for("consent") == "exactly-once"
     assert settings.subscribers["hook"].sla_for("tier") == 900

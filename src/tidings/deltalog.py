@@ -7,9 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +17,7 @@ from deltalake.transaction import AddAction, CommitProperties, PostCommitHookPro
 
 from tidings import crash, durable
 from tidings.errors import Damaged
+from tidings.parquet import AddFile, values
 from tidings.tables import TABLES
 
 CHECKPOINT_EVERY = 100
@@ -31,18 +30,6 @@ PROPERTIES = {
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
-@dataclass(frozen=True)
-class AddFile:
-    """One data file and what its statistics say; `path` is absolute."""
-
-    path: str
-    size: int
-    rows: int
-    minimum: Mapping[str, Any] = field(default_factory=dict)
-    maximum: Mapping[str, Any] = field(default_factory=dict)
-    nulls: Mapping[str, int] = field(default_factory=dict)
-
-
 class Log:
     """One long-lived handle. Hold `lock` around every call that says what is there and acts on it."""
 
@@ -50,6 +37,7 @@ class Log:
         self.root, self.table, self.lock = root, table, threading.RLock()
         self._folder = root / "_delta_log"
         self._delta: DeltaTable | None = None
+        self._extended = False
         self._updates = 0
         self._actions: tuple[int, pa.Table] | None = None
         self._transactions: tuple[int, dict[str, int | None]] = (-1, {})
@@ -65,8 +53,10 @@ class Log:
 
     def refresh(self, *, create: bool = False) -> bool:
         """See what others committed. False when there is no such table yet."""
-        if self._delta is None:
-            return self._open(create)
+        if self._delta is None and not self._open(create):
+            return False
+        if create and not self._extended:
+            self._extend()
         before = self.version
         self._handle.update_incremental()
         if self.version < before:
@@ -163,8 +153,9 @@ class Log:
         for add in filter(None, adds):
             if add["dataChange"]:
                 stats = json.loads(add["stats"])
-                sides = (stats["minValues"], stats["maxValues"], stats["nullCount"])
-                found.append(AddFile(str(self.root / add["path"]), add["size"], stats["numRecords"], *sides))
+                low, high = (values(stats[side], TABLES[self.table]) for side in ("minValues", "maxValues"))
+                path = str(self.root / add["path"])
+                found.append(AddFile(path, add["size"], stats["numRecords"], low, high, stats["nullCount"]))
         return sorted(found, key=lambda file: file.path)
 
     def added_after(self, version: int | None) -> set[str]:
@@ -213,6 +204,17 @@ class Log:
         self._mend()
         self._delta = DeltaTable(str(self.root))
         return True
+
+    def _extend(self) -> None:
+        """Tell a table made by an earlier version of its new columns; older rows have no value there."""
+        there = {column.name for column in self._handle.schema().fields}
+        new = [column for column in Schema.from_json(TABLES[self.table].as_json()).fields if column.name not in there]
+        if new:
+            before = self.version
+            self._handle.alter.add_columns(new, post_commithook_properties=NO_HOOKS)
+            self._delta = DeltaTable(str(self.root))
+            self._sync_from(before)
+        self._extended = True
 
     def _mend(self) -> None:
         """Drop what a power loss tore: the last commit or checkpoint, renamed but never synced, so never relied on."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.fs
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 
@@ -24,6 +27,18 @@ FLAT = {
     "timestamp": pa.timestamp("us", "UTC"),
     "date": pa.date32(),
 }
+
+
+@dataclass(frozen=True)
+class AddFile:
+    """One data file and what its statistics say; `path` is absolute."""
+
+    path: str
+    size: int
+    rows: int
+    minimum: Mapping[str, Any] = field(default_factory=dict)
+    maximum: Mapping[str, Any] = field(default_factory=dict)
+    nulls: Mapping[str, int] = field(default_factory=dict)
 
 
 def describe(path: Path, root: Path, table: Table) -> AddAction | None:
@@ -47,6 +62,31 @@ def describe(path: Path, root: Path, table: Table) -> AddAction | None:
 
 def write(rows: pa.Table, path: Path, table: Table) -> None:
     pq.write_table(rows, path, compression="zstd", write_statistics=list(table.statistics), row_group_size=100_000)
+
+
+def dataset(files: Iterable[AddFile], schema: pa.Schema) -> ds.Dataset:
+    """These files as one; a file whose statistics exclude the filter of a scan is not opened."""
+    fmt, here = ds.ParquetFileFormat(), pyarrow.fs.LocalFileSystem()
+    fragments = [fmt.make_fragment(f.path, here, partition_expression=_bounds(f, schema)) for f in files]
+    return ds.FileSystemDataset(fragments, schema, fmt, here)
+
+
+def _bounds(file: AddFile, schema: pa.Schema) -> ds.Expression | None:
+    """What the statistics promise of every row; a column with missing values promises nothing."""
+    promise = None
+    for name in file.minimum:
+        if file.nulls.get(name) != 0 or name not in file.maximum:
+            continue
+        low, high = (pa.scalar(side[name], schema.field(name).type) for side in (file.minimum, file.maximum))
+        part = (ds.field(name) >= low) & (ds.field(name) <= high)
+        promise = part if promise is None else promise & part
+    return promise
+
+
+def values(stats: Mapping[str, Any], table: Table) -> dict[str, Any]:
+    """Statistics as the log spells them, as Python values."""
+    reads = {"timestamp": datetime.fromisoformat, "date": date.fromisoformat}
+    return {name: reads.get(table.fields[name], lambda plain: plain)(value) for name, value in stats.items()}
 
 
 def _check(path: Path, found: pa.Schema, columns: Mapping[str, list[pq.ColumnChunkMetaData]], table: Table) -> None:

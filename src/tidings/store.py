@@ -15,20 +15,19 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
-import pyarrow.fs
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from tidings import crash, durable
-from tidings.deltalog import AddFile, Log
+from tidings.deltalog import Log
 from tidings.errors import Damaged, Refused
-from tidings.parquet import describe, write
+from tidings.parquet import AddFile, dataset, describe, write
 from tidings.tables import SPARK_SETTINGS, TABLES
 
 __all__ = ["SPARK_SETTINGS", "TABLES", "AddFile", "Store"]
 
 SWEEP_AFTER_S = 3600
+WRITING_S = 86_400
 SMALL_BYTES = 16 << 20
 TARGET_BYTES = 64 << 20
 VACUUM_HOURS = 48  # longer than the longest read of an older version
@@ -46,7 +45,7 @@ class Store:
         self.root = durable.local(root)
         self._logs: dict[str, Log] = {}
         self._lock = threading.Lock()
-        self._writing: set[Path] = set()
+        self._writing: dict[Path, float] = {}
         self._failed: Damaged | None = None
 
     def schema(self, table: str) -> str:
@@ -56,7 +55,7 @@ class Store:
     def fresh(self, table: str) -> str:
         """A folder nobody else writes to. It does not exist yet: the writer makes it."""
         folder = self._root(table) / durable.unique()
-        self._writing.add(folder)
+        self._writing[folder] = time.time()
         return str(folder)
 
     def commit(
@@ -127,7 +126,9 @@ class Store:
     ) -> pa.Table:
         """Rows without a JVM. `filter` is a pyarrow expression; files whose statistics exclude it are not opened."""
         wanted = self.files(table) if files is None else list(files)
-        return self._dataset(table, wanted).to_table(columns=list(columns) if columns else None, filter=filter)
+        return dataset(wanted, self._log(table).arrow_schema()).to_table(
+            columns=list(columns) if columns else None, filter=filter
+        )
 
     def compact(
         self,
@@ -175,6 +176,8 @@ class Store:
     def sweep(self, *, older_than: float = SWEEP_AFTER_S, settled: Iterable[str] = ()) -> list[str]:
         """Delete folders no version refers to, when nothing was written there for an hour or their batch is settled."""
         done = {durable.local(folder) for folder in settled}
+        # A folder drawn and never committed (its rows were rewritten elsewhere) is protected for a day, not for ever.
+        self._writing = {folder: at for folder, at in self._writing.items() if time.time() - at < WRITING_S}
         swept = []
         for table in TABLES:
             found = [p for p in self._root(table).iterdir() if p.is_dir()] if self._root(table).is_dir() else []
@@ -213,7 +216,7 @@ class Store:
             if repeated and place and place.name not in log.referred():
                 shutil.rmtree(place, ignore_errors=True)
         if place:
-            self._writing.discard(place)
+            self._writing.pop(place, None)
         return not repeated
 
     def _durable(self, table: str, folder: Path) -> list[AddAction]:
@@ -239,7 +242,7 @@ class Store:
         return actions
 
     def _rewrite(self, table: str, group: list[AddFile], reduce: Callable[[pa.Table], pa.Table] | None) -> int:
-        rows = self._dataset(table, group).to_table()
+        rows = dataset(group, self._log(table).arrow_schema()).to_table()
         rows = (reduce(rows) if reduce else rows).sort_by([(name, "ascending") for name in TABLES[table].sort])
         folder = Path(self.fresh(table))
         folder.mkdir()
@@ -263,14 +266,8 @@ class Store:
                 log.write(actions, {}, {"tidings": "compaction"})
             except CommitFailedError:
                 return 0  # somebody else was faster; the folder is swept, the next round compacts again
-        self._writing.discard(folder)
+        self._writing.pop(folder, None)
         return len(group)
-
-    def _dataset(self, table: str, files: list[AddFile]) -> ds.Dataset:
-        fmt, here = ds.ParquetFileFormat(), pyarrow.fs.LocalFileSystem()
-        schema = self._log(table).arrow_schema()
-        fragments = [fmt.make_fragment(f.path, here, partition_expression=_bounds(f, schema)) for f in files]
-        return ds.FileSystemDataset(fragments, schema, fmt, here)
 
     def _inside(self, table: str, folder: str) -> Path:
         """The folder under the table's root; one written elsewhere in the store is moved there by a rename."""
@@ -282,7 +279,7 @@ class Store:
         if place.is_dir():
             durable.make_folder(root)
             moved = root / durable.unique()
-            self._writing.add(moved)
+            self._writing[moved] = time.time()
             place.rename(moved)
             return moved
         return place
@@ -316,18 +313,6 @@ def _groups(files: list[AddFile], target: int) -> list[list[AddFile]]:
 
 def _place(file: AddFile, sort: Sequence[str]) -> tuple[tuple[bool, Any], ...]:
     return tuple((name in file.minimum, file.minimum.get(name, 0)) for name in sort)
-
-
-def _bounds(file: AddFile, schema: pa.Schema) -> ds.Expression | None:
-    """What the statistics promise of every row; a column with missing values promises nothing."""
-    promise = None
-    for name in file.minimum:
-        if file.nulls.get(name) != 0 or name not in file.maximum:
-            continue
-        low, high = (pa.scalar(side[name], schema.field(name).type) for side in (file.minimum, file.maximum))
-        part = (ds.field(name) >= low) & (ds.field(name) <= high)
-        promise = part if promise is None else promise & part
-    return promise
 
 
 def _drop(path: Path) -> None:

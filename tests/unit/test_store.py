@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -289,7 +289,9 @@ def test_compaction_keeps_rows_bytes_and_what_was_not_sequenced(store):
     assert len(live) == 3
     assert {f.path for f in unread} <= {f.path for f in live}
     assert store.added("journal", store.version("journal")) == []
-    assert store.added("journal", 2)[0].rows == 3
+    [file] = store.added("journal", 2)
+    assert file.minimum["time"] <= NOON + timedelta(minutes=1) <= file.maximum["time"]
+    assert store.arrow("journal", ["offset"], files=[file])["offset"].to_pylist() == [BATCH, BATCH + 1, BATCH + 2]
     for each in (store, Store(store.root)):
         after = each.arrow("journal").sort_by([("source", "ascending"), ("offset", "ascending")])
         assert after.equals(before)
@@ -334,6 +336,17 @@ def test_what_does_not_fit_the_layout_is_not_committed(store):
     empty = rows(0).append_column("email", pa.nulls(3, pa.string()))
     assert store.commit("journal", written(store, empty), app="crm/g1", version=0)
     assert "email" not in store.arrow("journal").column_names
+
+
+def test_a_table_of_an_earlier_version_learns_its_new_columns(store):
+    columns = parsed(TABLES["journal"].ddl)["fields"]
+    older = Schema.from_json(json.dumps({"type": "struct", "fields": columns[:-2]}))
+    DeltaTable.create(str(store.root / "journal"), older)
+    assert store.arrow("journal").num_rows == 0
+    assert store.commit("journal", written(store, rows(0)), app="crm/g1", version=0)
+    seen = DeltaTable(str(store.root / "journal"))
+    assert [field.name for field in seen.schema().fields] == list(TABLES["journal"].fields)
+    assert seen.to_pyarrow_table(columns=["offset", "entry"]).num_rows == 3
 
 
 def test_an_empty_batch_still_records_its_transaction(store):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from typing import Any, Literal, Protocol
 
 Result = Literal["acknowledged", "refused", "transient", "throttled", "terminal", "in_doubt"]
@@ -109,6 +110,21 @@ class Channel(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def never_raises(send: Callable[[Any, Call], list[Outcome]]) -> Callable[[Any, Call], list[Outcome]]:
+    """A fault of our own must not stop a lane either. Something may have been sent by then, so all is in doubt."""
+
+    @wraps(send)
+    def guarded(channel: Any, call: Call) -> list[Outcome]:
+        try:
+            return send(channel, call)
+        except Exception as error:  # the text may hold personal data, its kind does not
+            return all_members(
+                call, Outcome("", "in_doubt", "channel_error", detail=f"a {type(error).__name__} of ours")
+            )
+
+    return guarded
 
 
 def all_members(call: Call, outcome: Outcome) -> list[Outcome]:

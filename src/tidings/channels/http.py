@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tidings.channels.call import Call, Capabilities, Limits, Member, Outcome, in_order
+from tidings.channels.call import Call, Capabilities, Limits, Member, Outcome, in_order, never_raises
 from tidings.channels.client import Answer, Client, Fault, Request
-from tidings.channels.manifest import Manifest, Probe, Route, Verb
+from tidings.channels.manifest import Batch, Manifest, Probe, Route, Verb
 from tidings.channels.mapping import Scope, Unusable
 from tidings.channels.members import by_item, count_invalid, job_of
 from tidings.channels.normalise import ABSENT
-from tidings.channels.requests import Form, batches, build, encode
+from tidings.channels.requests import Filled, Form, batches, build, encode, item_size
 from tidings.channels.verdict import Judge, decode, holds, status_in
 
 PING_TIMEOUT_S = 15.0
@@ -48,6 +48,7 @@ class HttpChannel:
     def capabilities(self) -> Capabilities:
         return self.manifest.capabilities()
 
+    @never_raises
     def send(self, call: Call) -> list[Outcome]:
         run = _Run(self, time.monotonic() + call.timeout_s)
         groups, found = self._groups(call.members)
@@ -65,6 +66,7 @@ class HttpChannel:
             found += outcomes
         return in_order(call, found)
 
+    @never_raises
     def probe(self, call: Call) -> list[Outcome]:
         run = _Run(self, time.monotonic() + call.timeout_s)
         return in_order(call, [run.ask(member) for member in call.members])
@@ -157,20 +159,31 @@ class _Run:
     def _verb(self, verb: Verb, members: Sequence[Member]) -> list[Outcome]:
         if verb.batch is None:
             return [self._single(verb, member) for member in members]
+        most_bytes = min(verb.batch.max_bytes, self.channel.limits.max_bytes)
         found: list[Outcome] = []
-        filled = []
+        filled: list[Filled] = []
         for member in members:
-            item = replace(self.channel.scope, member=member).fill(verb.batch.item)
-            if item is ABSENT:
-                found.append(_outcome(member, "refused", "missing_field", "none of the fields could be normalised"))
+            ready = self._filled(verb.batch, member, most_bytes)
+            if isinstance(ready, Filled):
+                filled.append(ready)
             else:
-                filled.append((member, item))
-        for chunk, too_large in batches(filled, verb.batch, self.channel.limits):
-            found += [
-                _outcome(member, "refused", "too_large", "one member alone passes the limit") for member in too_large
-            ]
-            found += self._chunk(verb, chunk) if chunk else []
+                found.append(ready)
+        for chunk in batches(filled, verb.batch, most_bytes):
+            found += self._chunk(verb, chunk)
         return found
+
+    def _filled(self, batch: Batch, member: Member, most_bytes: int) -> Filled | Outcome:
+        """The member's part of the body, or why it has none: one bad member must not fail the others."""
+        item = replace(self.channel.scope, member=member).fill(batch.item)
+        if item is ABSENT:
+            return _outcome(member, "refused", "missing_field", "none of the fields could be normalised")
+        try:
+            size = item_size(item)
+        except (ValueError, TypeError, RecursionError):
+            return _outcome(member, "refused", "unrenderable", "the event cannot be written in the vendor's form")
+        if size > most_bytes:
+            return _outcome(member, "refused", "too_large", f"{size} bytes alone; at most {most_bytes}")
+        return Filled(member, item, size)
 
     def _single(self, verb: Verb, member: Member) -> Outcome:
         scope = replace(self.channel.scope, member=member)
@@ -181,12 +194,12 @@ class _Run:
         outcome, body = self._judged(verb, self.exchange(form, scope, verb.body))
         return replace(outcome, event_id=member.event_id, reference=job_of(verb, outcome, body))
 
-    def _chunk(self, verb: Verb, chunk: Sequence[tuple[Member, Any]]) -> list[Outcome]:
+    def _chunk(self, verb: Verb, chunk: Sequence[Filled]) -> list[Outcome]:
         """One request for many members; halved where only a count says that some of them are bad."""
-        members = [member for member, _ in chunk]
+        members = [one.member for one in chunk]
         form = Form(verb.method, verb.path, verb.query, verb.headers, verb.encoding, verb.timeout_s)
         assert verb.batch is not None
-        items = (verb.batch.at, [item for _, item in chunk])
+        items = (verb.batch.at, [one.item for one in chunk])
         outcome, body = self._judged(verb, self.exchange(form, self.channel.scope, verb.body, items))
         outcome = replace(outcome, reference=job_of(verb, outcome, body))
         if outcome.result == "acknowledged" and verb.items is not None:

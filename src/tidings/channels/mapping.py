@@ -85,7 +85,8 @@ class Scope:
             return self.member.body
         if root == "event":
             return self.member.body.get(rest, ABSENT)
-        data = self.member.body.get("data") or {}
+        data = self.member.body.get("data")
+        data = data if isinstance(data, Mapping) else {}
         if root in ("after", "before", "changed", "consent"):
             return dig(data, name)
         if root == "key":

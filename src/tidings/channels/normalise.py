@@ -38,12 +38,15 @@ _TITLES = re.compile(r"\b(mr|mrs|ms|miss|dr|prof|jr|sr|ii|iii|iv)\b\.?")
 
 
 def _of_text(function: Callable[[str], str]) -> Function:
-    """Absent and null stay absent; an empty result is absent."""
+    """Absent and null stay absent; an empty result is absent, and so is text that is not well-formed."""
 
     def apply(value: Any) -> Any:
         if value is ABSENT or value is None or isinstance(value, (dict, list, bool)):
             return ABSENT
-        return function(str(value)) or ABSENT
+        try:
+            return function(str(value)) or ABSENT
+        except UnicodeEncodeError:
+            return ABSENT
 
     return apply
 
@@ -114,12 +117,12 @@ def _meta_postcode(text: str) -> str:
 def _sha256(text: str) -> str:
     if _HEX64.fullmatch(text):
         return text.lower()
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _md5_lower(text: str) -> str:
     # Mailchimp's resource key, not a privacy hash.
-    return hashlib.md5(text.strip().lower().encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
+    return hashlib.md5(text.strip().lower().encode(), usedforsecurity=False).hexdigest()
 
 
 def _klaviyo_email_filter(text: str) -> str:

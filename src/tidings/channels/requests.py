@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from tidings.channels.call import Limits, Member
+from tidings.channels.call import Member
 from tidings.channels.client import Request
 from tidings.channels.manifest import Batch, Encoding
 from tidings.channels.mapping import Scope
@@ -27,6 +27,15 @@ class Form:
     headers: Mapping[str, str] = field(default_factory=dict)
     encoding: Encoding = "none"
     timeout_s: float = 30.0
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A member's part of a batched body."""
+
+    member: Member
+    item: Any
+    size: int
 
 
 def build(form: Form, scope: Scope, base: str, body: bytes) -> Request:
@@ -51,28 +60,26 @@ def encode(form: Form, scope: Scope, template: Any, items: tuple[str, list[Any]]
         body = _placed(body, *items)
     if form.encoding == "form":
         return _form(body)
-    return json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    return _json(body)
 
 
-def batches(
-    filled: Sequence[tuple[Member, Any]], batch: Batch, limits: Limits
-) -> Iterator[tuple[list[tuple[Member, Any]], list[Member]]]:
-    """Chunks within the vendor's number and bytes, in order; and beside each the members too large for any chunk."""
-    most_bytes = min(batch.max_bytes, limits.max_bytes)
-    chunk: list[tuple[Member, Any]] = []
+def item_size(item: Any) -> int:
+    """How many bytes an item takes in a body; raises ValueError for one that is not JSON."""
+    return len(_json(item)) + 1
+
+
+def batches(filled: Sequence[Filled], batch: Batch, most_bytes: int) -> Iterator[list[Filled]]:
+    """Chunks within the vendor's number and bytes, in order."""
+    chunk: list[Filled] = []
     size = 0
-    for member, item in filled:
-        length = len(json.dumps(item, ensure_ascii=False, default=str).encode("utf-8", "replace")) + 2
-        if length > most_bytes:
-            yield [], [member]
-            continue
-        if chunk and (len(chunk) >= batch.max or size + length > most_bytes):
-            yield chunk, []
+    for one in filled:
+        if chunk and (len(chunk) >= batch.max or size + one.size > most_bytes):
+            yield chunk
             chunk, size = [], 0
-        chunk.append((member, item))
-        size += length
+        chunk.append(one)
+        size += one.size
     if chunk:
-        yield chunk, []
+        yield chunk
 
 
 def _placed(body: Any, at: str, items: list[Any]) -> Any:
@@ -84,6 +91,10 @@ def _placed(body: Any, at: str, items: list[Any]) -> Any:
         target = target.setdefault(step, {})
     target[last] = items
     return body
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 def _flat(value: Any) -> str:

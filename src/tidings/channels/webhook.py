@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tidings.channels.call import Call, Capabilities, Limits, Member, Outcome, all_members
+from tidings.channels.call import Call, Capabilities, Limits, Member, Outcome, all_members, in_order, never_raises
 from tidings.channels.client import Client, Fault, Request
 from tidings.channels.manifest import Hook, Success
 from tidings.channels.signing import sign
@@ -49,12 +49,14 @@ class WebhookChannel:
     def capabilities(self) -> Capabilities:
         return Capabilities(idempotency_key=self.hook.idempotency == "header")
 
+    @never_raises
     def send(self, call: Call) -> list[Outcome]:
         deadline = time.monotonic() + call.timeout_s
         if self.hook.mode == "batched":
             return self._batch(call, deadline)
         return [self._one(member, deadline) for member in call.members]
 
+    @never_raises
     def probe(self, call: Call) -> list[Outcome]:
         """A webhook cannot be asked."""
         return all_members(call, Outcome("", "in_doubt", "no_probe", detail="a webhook has no status call"))
@@ -77,13 +79,20 @@ class WebhookChannel:
         return replace(outcome, event_id=member.event_id)
 
     def _batch(self, call: Call, deadline: float) -> list[Outcome]:
-        try:
-            form = envelope.batched([member.body for member in call.members])
-        except (ValueError, TypeError):
-            return all_members(call, Outcome("", "refused", "unrenderable", detail="an event is not JSON"))
-        # The first member names the batch; members are deduplicated by their own ids inside it.
-        first = call.members[0]
-        return all_members(call, self._post(first.event_id, first.idempotency_key, form, deadline))
+        """One request for all that can be written; what cannot does not take the others along."""
+        good, found = [], []
+        for member in call.members:
+            try:
+                envelope.structured(member.body)
+                good.append(member)
+            except (ValueError, TypeError):
+                found.append(Outcome(member.event_id, "refused", "unrenderable", detail="the event is not JSON"))
+        if good:
+            # The first member names the batch; members are deduplicated by their own ids inside it.
+            form = envelope.batched([member.body for member in good])
+            outcome = self._post(good[0].event_id, good[0].idempotency_key, form, deadline)
+            found += [replace(outcome, event_id=member.event_id) for member in good]
+        return in_order(call, found)
 
     def _post(self, message_id: str, key: str, form: tuple[dict[str, str], bytes], deadline: float) -> Outcome:
         headers, body = form

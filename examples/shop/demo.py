@@ -175,7 +175,15 @@ def vendors(folder: Path) -> Iterator[Path]:
         "--secrets",
         str(folder / "secrets"),
     ]
-    command += ["--announce", str(announced), "--port", str(PORT), "--script", str(HERE / "vendors" / "demo.json")]
+    command += [
+        "--announce",
+        str(announced),
+        "--port",
+        str(PORT),
+        "--script",
+        str(HERE / "vendors" / "demo.json"),
+        "--with-parent",
+    ]
     child = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
     try:
         limit = time.monotonic() + 20

@@ -24,6 +24,7 @@ sys.path.insert(0, str(ROOT))  # the example is not installed with the package
 from examples.shop import prepare, story  # noqa: E402
 from examples.shop.vendors import books, hooks  # noqa: E402
 from examples.shop.vendors.api import Request  # noqa: E402
+from examples.shop.vendors.faults import Fault  # noqa: E402
 from examples.shop.vendors.server import VENDORS  # noqa: E402
 from examples.shop.world import Act, World  # noqa: E402
 from tidings import settings  # noqa: E402
@@ -89,6 +90,13 @@ class Running:
 Start = Callable[..., Running]
 
 
+def until(true: Callable[[], bool], seconds: float = 20) -> None:
+    limit = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+
+
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     started: list[Running] = []
@@ -111,11 +119,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process = subprocess.Popen(
             [sys.executable, "-m", "examples.shop.vendors", *given], cwd=tmp_path, env=environment
         )
-        limit = time.monotonic() + 20
-        while not where.exists():
-            assert process.poll() is None
-            assert time.monotonic() < limit
-            time.sleep(0.02)
+        until(lambda: where.exists() or process.poll() is not None)
         url = json.loads(where.read_text())["url"]
         started.append(Running(tmp_path, process, httpx.Client(base_url=url, timeout=10)))
         return started[-1]
@@ -250,6 +254,13 @@ def test_reset_hang_and_garbage_have_no_effect_but_a_lost_answer_has(start: Star
     assert running.call("warehouse", "GET", "/events/e1").status_code == 200
     assert running.call("warehouse", "GET", "/events/e2").status_code == 404
     assert books.twice_applied(running.ledger) == []
+
+
+def test_chance_is_drawn_from_the_seed() -> None:
+    fault = Fault("warehouse", "reset", chance=0.25)
+    drawn = [[n for n in range(1, 2001) if fault.due(n, seed)] for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert all(400 < len(each) < 600 for each in drawn)
 
 
 def test_success_with_an_error_inside(start: Start) -> None:
@@ -412,6 +423,19 @@ def test_a_webhook_is_taken_once(start: Start) -> None:
     ]
     assert running.outcomes("concierge") == ["applied", "duplicate"]
     assert running.client.post("/concierge", content=body + b" ", headers=headers).status_code == 401
+
+
+def test_they_do_not_outlive_who_started_them(tmp_path: Path) -> None:
+    """A parent that is killed leaves no vendors behind."""
+    given = ["--books", "v.sqlite", "--secrets", "secrets", "--announce", "v.json", "--with-parent"]
+    starter = "import subprocess, sys; subprocess.Popen([sys.executable, '-m', 'examples.shop.vendors', *sys.argv[1:]]).wait()"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    parent = subprocess.Popen([sys.executable, "-c", starter, *given], cwd=tmp_path, env=environment)
+    until(lambda: (tmp_path / "v.json").exists())
+    vendors = json.loads((tmp_path / "v.json").read_text())["pid"]
+    parent.kill()
+    parent.wait(10)
+    until(lambda: not Path(f"/proc/{vendors}/cmdline").exists() or not Path(f"/proc/{vendors}/cmdline").read_bytes())
 
 
 def test_the_books_hold_no_address(start: Start) -> None:

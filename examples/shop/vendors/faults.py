@@ -9,14 +9,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from .books import Books
+from .books import Books, digest
 
 Kind = Literal["down", "hang", "reset", "lost_answer", "reject_item", "garbage"]
 
 
 @dataclass(frozen=True)
 class Fault:
-    """`at`: these calls (counted from 1). `every`: each n-th call. `seconds`: how long an outage or a hang lasts.
+    """`at`: these calls (counted from 1). `every`: each n-th call. `chance`: each call with this probability, drawn from the seed.
+
+    `seconds`: how long an outage or a hang lasts.
+
 
     down         503 for a window that opens at the call
     hang         the vendor is silent for a while, then closes; nothing happened
@@ -30,7 +33,12 @@ class Fault:
     kind: Kind
     at: tuple[int, ...] = ()
     every: int = 0
+    chance: float = 0.0
     seconds: float = 5.0
+
+    def due(self, number: int, seed: int) -> bool:
+        drawn = int(digest(str(seed), self.vendor, self.kind, str(number))[:8], 16) / 2**32
+        return number in self.at or bool(self.every and number % self.every == 0) or drawn < self.chance
 
     @classmethod
     def read(cls, data: dict[str, Any]) -> Fault:
@@ -43,6 +51,7 @@ class Faults:
 
     books: Books
     script: tuple[Fault, ...] = ()
+    seed: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _calls: Counter[str] = field(default_factory=Counter)
 
@@ -61,7 +70,7 @@ class Faults:
         for index, fault in enumerate(script):
             if fault.vendor != vendor:
                 continue
-            due = number in fault.at or bool(fault.every and number % fault.every == 0)
+            due = fault.due(number, self.seed)
             if fault.kind == "down":
                 if self._down(f"down/{vendor}/{index}", fault, due):
                     return fault

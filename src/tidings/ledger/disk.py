@@ -63,8 +63,7 @@ class Disk:
         if folder.is_dir():
             return
         self.make_folder(folder.parent)
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir()
+        self.mkdir(folder)
         self.sync_folder(folder.parent)
 
     def remove(self, folder: Path) -> None:
@@ -97,7 +96,11 @@ class Disk:
         for folder in sorted(folders):
             self.sync_folder(folder)
 
-    # The five calls below are the only ones that change the disk; a simulated disk replaces them.
+    # The calls below, and `remove`, are the only ones that change the disk; a simulated disk replaces them.
+
+    def mkdir(self, folder: Path) -> None:
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
 
     def write(self, path: Path, data: bytes, flag: int) -> int:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | flag, 0o644)

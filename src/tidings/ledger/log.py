@@ -129,7 +129,7 @@ class Log:
                 raise Damaged(
                     "ledger-archive", f"{self.origin} has tiles but no archive of heads", "both", "Restore it."
                 )
-            self._disk.store({self.folder / VKEY: (verifier.vkey + "\n").encode()})
+            self._disk.replace(self.folder / VKEY, (verifier.vkey + "\n").encode())
             self._archived = archived
             self._sign(Edge())
             return self._edge, self._head, self._archived

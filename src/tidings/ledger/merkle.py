@@ -143,11 +143,11 @@ def verify_inclusion(index: int, size: int, leaf: bytes, path: Sequence[bytes], 
 
 def verify_consistency(old: int, new: int, path: Sequence[bytes], old_root: bytes, new_root: bytes) -> bool:
     """RFC 9162 section 2.1.4.2. A proof from size 0 is refused: what an empty tree means is the protocol's affair."""
-    if not 0 < old <= new or any(len(h) != HASH_SIZE for h in (*path, old_root, new_root)):
+    if not 0 < old <= new:
         return False
     if old == new:
         return not path and old_root == new_root
-    if not path:
+    if not path or any(len(h) != HASH_SIZE for h in (*path, old_root, new_root)):
         return False
     proof = list(path) if old & (old - 1) else [old_root, *path]
     position, last = old - 1, new - 1

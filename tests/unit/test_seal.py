@@ -356,7 +356,9 @@ def test_what_spark_wraps_the_key_files_open(spark, tmp_path):
         files.adopt(folder, name)
         assert files.load([name]) == ({} if name == "empty" else expected(range(1))), name
         assert not Path(folder).exists()
-    read = spark.read.schema("tag binary, kid binary, key binary").parquet(*files.paths([PEOPLE[3]]))
+    with files.reading():
+        read = spark.read.schema("tag binary, kid binary, key binary").parquet(*files.paths([PEOPLE[3]])).cache()
+        assert read.count() == 80
     opened = read.crossJoin(F.broadcast(columns.keys_frame(spark, {"kek": KEK}))).filter(
         F.col("tag") == F.lit(PEOPLE[3])
     )

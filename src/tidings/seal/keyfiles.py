@@ -127,6 +127,13 @@ class KeyFiles:
         """The files that may name these people (or anybody), for Spark to read as (tag, kid, key)."""
         return [str(path) for path in (self._runs() + self._batches() if tags is None else self._holding(tags))]
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Keep files where they are while Spark, which lists first and opens later, reads `paths`."""
+        self._ready()
+        with self._locked(fcntl.LOCK_SH):
+            yield
+
     def erase(self, *tags: bytes) -> int:
         """Forget these people: their keys are gone from the disk's names on return. Returns how many rows went."""
         gone = 0
@@ -195,13 +202,17 @@ class KeyFiles:
         return pa.concat_tables([filed, new.drop_columns("__filename").append_column("file", names)])
 
     def _steadily(self, read: Callable[[], pa.Table]) -> pa.Table:
-        """A file may be replaced by its compacted form between listing and opening; then the new list is the right one."""
-        for _ in range(10):
+        """A file may be replaced by its compacted form between listing and opening; then the new list is the right one.
+
+        Reading does not wait for a compaction unless it keeps getting in the way.
+        """
+        for _ in range(3):
             try:
                 return read()
             except FileNotFoundError:
                 time.sleep(0.01)
-        raise Damaged("key_files_moving", f"key files under {self.root} vanish while read", "files that stay")
+        with self._locked(fcntl.LOCK_SH):
+            return read()
 
     def _holding(self, tags: Collection[bytes]) -> list[Path]:
         # Batches first: compaction adds to a bucket before it removes a batch, so no row is missed between the two lists.
@@ -235,10 +246,15 @@ class KeyFiles:
     def _alone(self) -> Iterator[None]:
         """One process at a time changes files that exist, so an erasure and a compaction cannot undo each other."""
         self._ready()
-        handle = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        with self._locked(fcntl.LOCK_EX):
             self._tidy()
+            yield
+
+    @contextmanager
+    def _locked(self, mode: int) -> Iterator[None]:
+        handle = os.open(self.root / ".lock", os.O_RDONLY | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(handle, mode)
             yield
         finally:
             os.close(handle)

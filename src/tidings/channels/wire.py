@@ -6,6 +6,7 @@ is left of the request's whole time, and what was written is counted, since only
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import select
 import socket
@@ -19,6 +20,7 @@ import httpcore
 
 from tidings.channels.addresses import BadTarget, Network, Target, canonical, check_addresses
 
+COALESCE_BYTES = 65_536
 Resolver = Callable[[str, int], Sequence[str]]
 
 
@@ -80,6 +82,7 @@ class Wire(httpcore.NetworkStream):
 
     def __init__(self, sock: socket.socket, exchange: Exchange) -> None:
         self._sock, self._exchange = sock, exchange
+        self._waiting = bytearray()
 
     def _arm(self, late: type[Exception]) -> None:
         left = self._exchange.left()
@@ -88,6 +91,9 @@ class Wire(httpcore.NetworkStream):
         self._sock.settimeout(left)
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        # A peer that closed early may still have answered: what it said counts more than that we could not finish.
+        with contextlib.suppress(httpcore.WriteError):
+            self._flush()
         self._arm(httpcore.ReadTimeout)
         try:
             return self._sock.recv(max_bytes)
@@ -97,7 +103,13 @@ class Wire(httpcore.NetworkStream):
             raise httpcore.ReadError(type(error).__name__) from None
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        view = memoryview(buffer)
+        """Head and body of a small request leave in one packet, at the first read."""
+        self._waiting += buffer
+        if len(self._waiting) > COALESCE_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        view, self._waiting = memoryview(bytes(self._waiting)), bytearray()
         while view:
             self._arm(httpcore.WriteTimeout)
             try:

@@ -1,0 +1,263 @@
+"""One source's batches: from rows to committed tables. Called by the only foreachBatch (run.py), by replays and by the bench.
+
+The order of commits is the guarantee: key file → progress file → journal (this commit makes the batch true) → what is remembered.
+A repeat finds the journal committed and completes what is missing; a batch's own rows are never part of what it looks up.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from tidings import crash
+from tidings.decisions import Decisions
+from tidings.errors import SourceStopped
+from tidings.flow import Context, writing
+from tidings.known import SMALL, known
+from tidings.progress import Generations, Progress
+from tidings.seal.columns import keys_frame
+from tidings.seal.keyfiles import KeyFiles
+from tidings.seal.keyring import Keyring, new_secret
+from tidings.session import BUCKETS
+from tidings.settings import Settings
+from tidings.shapes import Source
+from tidings.stages.event import Batch, Marks
+from tidings.store import Store
+
+REMEMBERED = ("last_seen", "subjects", "identities", "quarantine")
+BIG = 8 << 20  # bytes of input above which a batch is not looked over before it is processed
+crash.POINTS["emit.written"] = "a batch's files are written, nothing is committed"
+crash.POINTS["emit.keys"] = "the key file is in place, the journal is not committed"
+crash.POINTS["emit.journal"] = "the journal is committed, what is remembered is not"
+crash.POINTS["emit.done"] = "everything of a batch is committed, the stream does not know yet"
+
+
+@dataclass(frozen=True)
+class Glance:
+    """A first look at a small batch: whom it is about, and whether anything may be a re-delivery."""
+
+    tags: list[bytes] | None
+    suspects: int
+    first: datetime | None
+    last: datetime | None
+
+
+@dataclass
+class Emitter:
+    """Everything a source's batches need; holds no state of its own besides handles."""
+
+    spark: SparkSession
+    settings: Settings
+    source: Source
+    store: Store
+    decisions: Decisions
+    generation: str
+    sealed: bool = True
+    told: Callable[[Mapping[str, int]], None] = field(default=lambda counts: None)
+
+    def __post_init__(self) -> None:
+        data = self.settings.data_path
+        self.generations = Generations(data, self.source.name)
+        self.keyfiles = KeyFiles(data / "keys", self.settings.keyring.derive("kek"))
+        self.app = f"{self.source.name}/{self.generation}"
+
+    def committed(self, generation: str | None = None) -> int | None:
+        return self.store.transaction_version("journal", f"{self.source.name}/{generation or self.generation}")
+
+    def emit(self, rows: DataFrame, number: int, size: int = 0) -> None:
+        """Process batch `number` of the stream; `size` is its input in bytes."""
+        done = self.committed()
+        if done is not None and done >= number and all(self._remembered(table, number) for table in REMEMBERED):
+            return
+        before = self.generations.after(self.generation, self.committed) if done is None or done < number else None
+        progress = before or Progress()
+        batch = self._batch(number, progress.marks)
+        folder, counts, after = self._write(rows, batch, progress, size)
+        crash.point("emit.written")
+        self._commit(folder, batch, after)
+        shutil.rmtree(folder, ignore_errors=True)  # what was committed has been renamed into its table
+        self.told(counts)
+
+    def _remembered(self, table: str, number: int) -> bool:
+        version = self.store.transaction_version(table, self.app)
+        return version is not None and version >= number
+
+    def _batch(self, number: int, marks: Marks) -> Batch:
+        keeps = self.source.images != "full"
+        name = f"{self.source.name}-{self.generation}-{number}-{new_secret().hex()[:8]}"
+        return Batch(self.source.name, self.generation, number, name, marks, keeps, self.source.snapshot == "emit")
+
+    def _write(
+        self, rows: DataFrame, batch: Batch, progress: Progress, size: int
+    ) -> tuple[Path, dict[str, int], Progress]:
+        """Write every table's files of this batch; again when a situation was undecided or a re-delivery must be looked up."""
+        spark = rows.sparkSession
+        glance = self._glance(rows, batch) if size <= BIG else Glance(None, 0, None, None)
+        already = self._already(spark, glance)
+        keys = self._keys(spark)
+        context = Context(
+            settings=self.settings,
+            source=self.source,
+            keys=keys,
+            known=known(spark, self.store, (self.keyfiles, keys.select("k_kek")), batch, glance.tags),
+            decisions=self.decisions,
+            already=already,
+            partitions=1 if size <= BIG else spark.sparkContext.defaultParallelism,
+            sealed=self.sealed,
+        )
+        for _ in range(4):
+            folder = Path(self.store.fresh("journal"))
+            seen, out = Observation(), Observation()
+            frame = writing(
+                rows,
+                batch,
+                context,
+                (_observing(seen, *_counters(self.source)), _observing(out, self.decisions.unknown())),
+            )
+            frame.write.partitionBy("out").parquet(str(folder))
+            found = seen.get
+            undecided = self.decisions.learn(out.get)
+            suspects = found["redelivered"] or 0
+            if suspects and glance.first is None:
+                glance = Glance(glance.tags, suspects, found["first_suspect"], found["last_suspect"])
+                context = replace(context, already=self._already(spark, glance))
+            elif not undecided:
+                return folder, _totals(found), _after(progress, found, self.source)
+            shutil.rmtree(folder)
+        raise SourceStopped("undecided", "situations that stay undecided", "a decision each", "Report this batch.")
+
+    def _glance(self, rows: DataFrame, batch: Batch) -> Glance:
+        marks = batch.marks.high
+        high = F.create_map(*[F.lit(x) for pair in marks.items() for x in pair]) if marks else None
+        mark = (
+            F.try_element_at(high, F.concat_ws("|", "epoch", "entity"))
+            if high is not None
+            else F.lit(None).cast("string")
+        )
+        live = F.col("problem").isNull() & F.col("skip").isNull()
+        suspect = live & (~F.col("ordered") | F.coalesce(F.col("ordering") <= mark, F.lit(False)))
+        when = F.coalesce("commit_time", "arrived")
+        row = rows.agg(
+            F.collect_set("tag").alias("tags"),
+            F.count_if(suspect).alias("suspects"),
+            F.min(F.when(suspect, when)).alias("first"),
+            F.max(F.when(suspect, when)).alias("last"),
+        ).first()
+        tags = [bytes(t) for t in row.tags]
+        return Glance(tags if len(tags) <= SMALL else None, row.suspects, row["first"], row["last"])
+
+    def _already(self, spark: SparkSession, glance: Glance) -> DataFrame:
+        """Change ids that the journal holds in the slice of time that the suspects point to."""
+        schema = "change_id binary, journalled boolean"
+        if glance.first is None or glance.last is None:
+            return spark.createDataFrame([], schema)
+        first, last = _utc(glance.first), _utc(glance.last) + timedelta(milliseconds=1)
+        near = self.store.files(
+            "journal", "time", first - timedelta(milliseconds=1), where={"source": self.source.name}
+        )
+        paths = [f.path for f in near if f.minimum.get("time", first) <= last]
+        if not paths:
+            return spark.createDataFrame([], schema)
+        held = spark.read.schema("source string, time timestamp, change binary").parquet(*paths)
+        mine = held.filter((F.col("source") == self.source.name) & F.col("time").between(first, last))
+        return (
+            mine.select(F.col("change").alias("change_id"), F.lit(True).alias("journalled"))
+            .coalesce(2)
+            .dropDuplicates(["change_id"])
+        )
+
+    def _keys(self, spark: SparkSession) -> DataFrame:
+        ring: Keyring = self.settings.keyring
+        purposes = ("tag", "id", "iv", "kek", "digest", "quarantine")
+        return keys_frame(spark, {**{f"k_{p}": ring.derive(p) for p in purposes}, "secret": new_secret()})
+
+    def _commit(self, folder: Path, batch: Batch, after: Progress) -> None:
+        number = batch.number
+        keys = folder / "out=keys"
+        if keys.exists():
+            self.keyfiles.adopt(str(keys), batch.key_file)
+        crash.point("emit.keys")
+        if (done := self.committed()) is None or done < number:
+            self.generations.save(self.generation, number, after)
+        journal = folder / "out=journal"
+        self.store.commit("journal", str(journal) if journal.exists() else None, app=self.app, version=number)
+        crash.point("emit.journal")
+        for table in REMEMBERED:
+            part = folder / f"out={table}"
+            self.store.commit(table, str(part) if part.exists() else None, app=self.app, version=number)
+        crash.point("emit.done")
+
+
+def _observing(observation: Observation, *columns: Column) -> Callable[[DataFrame], DataFrame]:
+    return lambda rows: rows.observe(observation, *columns)
+
+
+def _utc(moment: datetime) -> datetime:
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _counters(source: Source) -> list[Column]:
+    """What is counted on the way; nothing is counted by a second job."""
+    events = F.size("units")
+    when = F.coalesce("commit_time", "arrived")
+    high = [
+        F.max(F.when(F.col("ordered") & (F.col("entity") == table), F.struct("epoch", "ordering"))).alias(f"high_{i}")
+        for i, table in enumerate(source.entities)
+    ]
+    return [
+        F.count(F.lit(1)).alias("rows"),
+        F.count_if(F.col("ordinal") == 0).alias("messages"),
+        F.count_if(F.col("skip").isNotNull()).alias("skipped"),
+        F.count_if(F.col("problem").isNotNull()).alias("quarantined"),
+        F.count_if(F.col("repeat")).alias("duplicates"),
+        F.count_if(F.col("stale")).alias("stale"),
+        F.count_if(F.col("op") == "snapshot").alias("snapshots"),
+        F.sum(events.cast("bigint")).alias("events"),
+        F.count_if(F.col("redelivered") & ~F.col("repeat")).alias("redelivered"),
+        F.count_if(F.col("ahead")).alias("clock_ahead"),
+        F.count_if(F.col("masked")).alias("masked"),
+        F.min(F.when(F.col("redelivered"), when)).alias("first_suspect"),
+        F.max(F.when(F.col("redelivered"), when)).alias("last_suspect"),
+        F.max(F.struct("tick", "counter")).alias("hlc"),
+        F.max(F.col("start") + events).alias("index"),
+        F.max(F.when(~F.col("ahead"), F.col("commit_time"))).alias("newest"),
+        *high,
+    ]
+
+
+_COUNTED = (
+    "rows",
+    "messages",
+    "skipped",
+    "quarantined",
+    "duplicates",
+    "stale",
+    "snapshots",
+    "events",
+    "clock_ahead",
+    "masked",
+)
+
+
+def _totals(found: Mapping[str, Any]) -> dict[str, int]:
+    return {name: int(found[name] or 0) for name in _COUNTED} | {"batches": 1}
+
+
+def _after(progress: Progress, found: Mapping[str, Any], source: Source) -> Progress:
+    marks = progress.marks
+    high = dict(marks.high)
+    for i, table in enumerate(source.entities):
+        if (top := found[f"high_{i}"]) is not None:
+            key = f"{top['epoch']}|{table}"
+            high[key] = max(high.get(key, ""), top["ordering"])
+    hlc = (found["hlc"]["tick"], found["hlc"]["counter"]) if found["hlc"] is not None else marks.hlc
+    lamport = marks.lamport + int(found["index"] or 0) * BUCKETS
+    newest = _utc(found["newest"]).isoformat() if found["newest"] else ""
+    return progress.plus(Marks(high, max(hlc, marks.hlc), lamport), _totals(found), newest)

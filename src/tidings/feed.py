@@ -1,0 +1,53 @@
+"""One source at work: its folder, its rows as a stream, its batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from tidings.emit import Emitter
+from tidings.flow import reading
+from tidings.seal.columns import keys_frame
+from tidings.settings import Settings
+from tidings.shapes import Source
+from tidings.sources import files, inbox
+
+
+@dataclass
+class Feeding:
+    """One source at work: its folder, its query, its emitter."""
+
+    source: Source
+    emitter: Emitter
+    drop: files.DropFolder | None
+    query: StreamingQuery | None = None
+    retired: int = -1
+
+    def batch(self, rows: DataFrame, number: int) -> None:
+        checkpoint = self.emitter.generations.checkpoint / "stream"
+        found = files.batch_files(checkpoint, number)
+        self.emitter.emit(rows, number, sum(size for _, size in found))
+
+    def retire(self) -> None:
+        """Put away the files of batches that the stream itself has recorded as done."""
+        if self.drop is None:
+            return
+        checkpoint = self.emitter.generations.checkpoint / "stream"
+        done = max((int(p.name) for p in (checkpoint / "commits").glob("[0-9]*")), default=-1)
+        for number in range(self.retired + 1, done + 1):
+            self.drop.retire([name for name, _ in files.batch_files(checkpoint, number)])
+        self.retired = max(self.retired, done)
+
+
+def source_rows(spark: SparkSession, settings: Settings, source: Source, drop: files.DropFolder | None) -> DataFrame:
+    """A source's SUBJECT rows as a stream."""
+    keys = keys_frame(spark, {f"k_{name}": settings.keyring.derive(name) for name in ("tag", "inbox")})
+    most = settings.run.batch_files
+    if drop is not None:
+        messages = files.messages(files.read(spark, drop.claimed, max_files=most), source.name)
+    else:
+        folder = settings.data_path / "inbox" / source.name
+        messages = inbox.messages(inbox.read(spark, folder, max_files=most), source.name, keys.select("k_inbox"))
+    return reading(messages, settings, source, keys.select("k_tag"))

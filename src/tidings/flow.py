@@ -1,0 +1,97 @@
+"""The whole chain on one page: message → change → event → decision → journal. Pure; read this first.
+
+    reading(messages)          once, in the stream's plan     MESSAGE → CHANGE → SUBJECT rows
+    writing(rows, batch, …)    per batch                      SUBJECT → EVENT → decided, sealed, attested rows of every table
+
+Nothing here reads, writes, counts or looks at a clock; what it computes depends on the batch's rows and on state committed before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tidings.contract import Contract
+from tidings.decisions import Decisions
+from tidings.known import Known
+from tidings.settings import Settings
+from tidings.shapes import Source
+from tidings.stages.change import change
+from tidings.stages.event import Batch, detected, event_columns, numbered, ordered, with_known
+from tidings.stages.journal import keyed, spread, written
+from tidings.stages.subject import SubjectRules, subject
+
+Observers = tuple[Callable[[DataFrame], DataFrame], Callable[[DataFrame], DataFrame]]
+
+
+def same(rows: DataFrame) -> DataFrame:
+    return rows
+
+
+def contracts_of(settings: Settings, source: Source) -> dict[str, Contract]:
+    return {name: settings.entities[name] for name in dict.fromkeys(source.entities.values())}
+
+
+def reading(messages: DataFrame, settings: Settings, source: Source, keys: DataFrame) -> DataFrame:
+    """SUBJECT rows of a source. Built once: everything vendor-shaped happens here."""
+    by_table = {table: settings.entities[name].key for table, name in source.entities.items()}
+    site = settings.locations.get((source.banner, source.location or ""))
+    banner = settings.banners[source.banner]
+    rules = SubjectRules(
+        tenant=settings.tenant,
+        entities=source.entities,
+        contracts=contracts_of(settings, source),
+        jurisdiction=site.jurisdiction if site else banner.jurisdiction or settings.jurisdiction,
+        location=source.location,
+        locale=site.locale if site else banner.locale,
+    )
+    return messages.transform(change, source.dialect, by_table).transform(subject, rules, keys)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a batch needs besides its rows."""
+
+    settings: Settings
+    source: Source
+    keys: DataFrame  # one row: k_tag, k_id, k_iv, k_kek, k_digest, k_quarantine and this batch's secret
+    known: Known
+    decisions: Decisions
+    already: DataFrame  # change ids that the journal holds, for rows that may be re-deliveries; usually empty
+    partitions: int = 1
+    sealed: bool = True
+
+
+def writing(rows: DataFrame, batch: Batch, context: Context, observe: Observers = (same, same)) -> DataFrame:
+    """One frame for all tables, told apart by `out`; `observe` may count changes and decided events on their way."""
+    contracts = contracts_of(context.settings, context.source)
+    rows = rows.repartition(context.partitions, "bucket").crossJoin(F.broadcast(context.keys))
+    rows = rows.join(context.known.subjects, "tag", "left")
+    if context.known.last_seen is not None:
+        rows = rows.join(context.known.last_seen, "tag", "left")
+    rows = rows.transform(ordered, batch, context.already).transform(with_known, batch)
+    rows = rows.transform(detected, contracts, batch).transform(numbered).transform(observe[0])
+    events = rows.transform(spread, batch, contracts).withColumns(event_columns(batch, contracts))
+    events = events.withColumns(_place(context) | _home(batch)).transform(keyed)
+    decided = context.decisions.decided(events, contracts).transform(observe[1])
+    return decided.transform(written, batch, context.decisions.version, sealed=context.sealed)
+
+
+def _home(batch: Batch) -> dict[str, Column]:
+    """From here on `entity` is the contract's name; the vendor's table is only needed to order."""
+    return {"entity": F.col("contract"), "generation_name": F.lit(f"{batch.source}/{batch.generation}")}
+
+
+def _place(context: Context) -> dict[str, Column]:
+    """Where the event belongs: its banner and location, with the location's locale and routing hint."""
+    settings, source = context.settings, context.source
+    banner = settings.banners[source.banner]
+    hint = F.lit(banner.routing_hint)
+    for site in settings.locations.values():
+        if site.banner == source.banner:
+            hint = F.when(F.col("location") == site.id, F.lit(site.routing_hint)).otherwise(hint)
+    locale = F.coalesce(F.col("locale"), F.lit(banner.locale))
+    return {"tenant": F.lit(settings.tenant), "banner": F.lit(source.banner), "routing_hint": hint, "locale": locale}

@@ -1,0 +1,81 @@
+"""The gate at send: the decision is taken again with what is known of the person now. No Spark.
+
+What was allowed when the event was journaled may have been withdrawn since. Only rows of `subjects` that were committed after the
+oldest member was journaled are read: older ones were part of its decision already.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from tidings.gate.decide import Engine, NativeEngine
+from tidings.gate.decisions import DecisionTable
+from tidings.store import Store
+
+SLACK_S = 60.0  # clocks of the disk and of the process may differ by this much
+
+
+class Again:
+    """Members about to be sent → those that may not leave any more, with the reason."""
+
+    def __init__(self, store: Store, table: DecisionTable, engine: Engine | None = None) -> None:
+        self.store, self.table = store, table
+        self.engine = engine or NativeEngine(table.policy)
+        self.recipients = {one.subscriber: one for one in table.policy.recipients}
+        self._judged = lru_cache(maxsize=50_000)(self._judge)
+
+    def __call__(self, members: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Any]:
+        news = self._news({bytes(m["tag"]) for m in members}, min(m["since"] for m in members) - SLACK_S)
+        if not news:
+            return {}
+        decided = self._decisions([m for m in members if bytes(m["tag"]) in news])
+        verdicts = {}
+        for member in members:
+            now = news.get(bytes(member["tag"]))
+            decision = decided.get(member["event_id"])
+            if now and decision and (reason := self._judged(decision, now, member["lane"])):
+                verdicts[member["lane"], member["event_id"]] = ("refused", reason)
+        return verdicts
+
+    def _news(self, tags: set[bytes], since: float) -> dict[bytes, tuple[tuple[str, str], ...]]:
+        """Tag → consents as they now stand, for people about whom something was learnt since."""
+        files = [f for f in self.store.files("subjects") if os.stat(f.path).st_mtime >= since]
+        if not files:
+            return {}
+        look = ds.field("tag").isin(pa.array(sorted(tags), pa.binary()))
+        rows = self.store.arrow("subjects", ["tag", "version", "consents"], files=files, filter=look).to_pylist()
+        newest = {row["tag"]: row for row in sorted(rows, key=lambda row: row["version"] or "")}
+        return {tag: tuple(sorted(dict(row["consents"] or ()).items())) for tag, row in newest.items()}
+
+    def _decisions(self, members: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+        """Event id → the situation it was decided in."""
+        found: dict[str, str] = {}
+        for source, generation in {(m["source"], m["generation"]) for m in members}:
+            offsets = [m["offset"] for m in members if (m["source"], m["generation"]) == (source, generation)]
+            files = self.store.files(
+                "journal", "offset", min(offsets) - 1, where={"source": source, "generation": generation}
+            )
+            look = (
+                (ds.field("source") == source)
+                & (ds.field("generation") == generation)
+                & ds.field("offset").isin(offsets)
+            )
+            rows = self.store.arrow("journal", ["event_id", "decision"], files=files, filter=look).to_pylist()
+            found |= {row["event_id"]: row["decision"] for row in rows}
+        return found
+
+    def _judge(self, decision: str, consents: tuple[tuple[str, str], ...], lane: str) -> str:
+        """Why it may not leave now; empty when it may."""
+        row, recipient = self.table.rows.get(decision), self.recipients.get(lane)
+        if row is None or recipient is None:
+            return ""
+        facts = dict(row["facts"])
+        facts |= {f"consent_{channel}": state for channel, state in consents if f"consent_{channel}" in facts}
+        again = self.engine.decide(facts, recipient)
+        return again.reasons[0] if again.outcome == "deny" else ""

@@ -1,0 +1,78 @@
+"""What a source has committed: one small file per batch, written before the journal commit that makes it true.
+
+    data/state/<source>/<generation>/<batch>.json
+
+A generation lives with the stream's checkpoint. Deleting the checkpoint starts a new generation, which begins with the marks of the
+last one: nothing is skipped, and what comes again is recognised.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tidings.durable import durable_write
+from tidings.stages.event import Marks
+
+KEEP = 20  # state files kept per generation; only the last committed one is needed
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Marks and running totals after a batch."""
+
+    marks: Marks = field(default_factory=Marks)
+    totals: dict[str, int] = field(default_factory=dict)
+    newest: str = ""  # commit time of the newest change, ISO 8601
+
+    def plus(self, marks: Marks, counts: dict[str, int], newest: str) -> Progress:
+        return Progress(marks, dict(Counter(self.totals) + Counter(counts)), max(self.newest, newest))
+
+    def dump(self) -> str:
+        marks = {"high": dict(self.marks.high), "hlc": list(self.marks.hlc), "lamport": self.marks.lamport}
+        return json.dumps({"marks": marks, "totals": self.totals, "newest": self.newest}, sort_keys=True)
+
+    @classmethod
+    def parse(cls, text: str) -> Progress:
+        data = json.loads(text)
+        marks = data["marks"]
+        return cls(
+            Marks(marks["high"], (marks["hlc"][0], marks["hlc"][1]), marks["lamport"]), data["totals"], data["newest"]
+        )
+
+
+class Generations:
+    """The generations of one source."""
+
+    def __init__(self, data: Path, source: str) -> None:
+        self.folder = data / "state" / source
+        self.checkpoint = data / "checkpoints" / source
+
+    def current(self) -> str:
+        """The generation of this checkpoint; made when the checkpoint is new."""
+        mark = self.checkpoint / "generation"
+        if not mark.exists():
+            durable_write(mark, f"g{len(self.all()) + 1:04d}{secrets.token_hex(4)}")
+        return mark.read_text()
+
+    def all(self) -> list[str]:
+        return sorted(p.name for p in self.folder.iterdir()) if self.folder.exists() else []
+
+    def path(self, generation: str, batch: int) -> Path:
+        return self.folder / generation / f"{batch}.json"
+
+    def after(self, generation: str, committed: Callable[[str], int | None]) -> Progress:
+        """Progress after the last committed batch of this generation, else of the newest one before it that committed any."""
+        for name in sorted({*self.all(), generation}, reverse=True):
+            batch = committed(name) if name <= generation else None
+            if batch is not None:
+                return Progress.parse(self.path(name, batch).read_text())
+        return Progress()
+
+    def save(self, generation: str, batch: int, progress: Progress) -> None:
+        durable_write(self.path(generation, batch), progress.dump())
+        self.path(generation, batch - KEEP).unlink(missing_ok=True)

@@ -1,0 +1,142 @@
+"""The account of every (event, subscriber) pair, from the tables alone: journal, attempts, settled. No JVM."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from tidings.store import Store
+
+OPEN = ("waiting", "deferred")
+_NEEDED = [
+    "event_id",
+    "source",
+    "generation",
+    "offset",
+    "batch",
+    "change_type",
+    "operation",
+    "entity",
+    "time",
+    "recorded",
+    "flags",
+    "recipients",
+]
+
+
+@dataclass
+class End:
+    """How one delivery stands: its calls so far and, when it is over, its final."""
+
+    attempts: int = 0
+    final: str = ""
+    code: str = ""
+    strength: str = ""
+    at: datetime | None = None
+    finals: list[str] = field(default_factory=list)
+
+
+Ends = dict[tuple[str, str], End]
+
+
+def journal_rows(store: Store, filter: Any = None, extra: Iterable[str] = ()) -> list[dict[str, Any]]:
+    """Journal rows in offset order, without what is sealed."""
+    rows = store.arrow("journal", [*_NEEDED, *extra], filter=filter)
+    return list(
+        rows.sort_by([("source", "ascending"), ("generation", "ascending"), ("offset", "ascending")]).to_pylist()
+    )
+
+
+def ends(store: Store, events: set[str] | None = None, since: datetime | None = None) -> Ends:
+    """Every delivery that was tried or ended, by (event, subscriber)."""
+    look = None if since is None else ds.field("finished") >= pa.scalar(since, pa.timestamp("us", "UTC"))
+    rows = store.arrow("attempts", ["subscriber", "intent", "started", "finished", "strength", "members"], filter=look)
+    found: Ends = {}
+    for row in sorted(rows.to_pylist(), key=lambda r: r["finished"] or r["started"]):
+        for member in row["members"] or ():
+            if events is None or member["event_id"] in events:
+                _count(found.setdefault((member["event_id"], row["subscriber"]), End()), row, member)
+    return found
+
+
+def _count(end: End, row: Mapping[str, Any], member: Mapping[str, Any]) -> None:
+    if not row["intent"] and member["result"]:
+        end.attempts = max(end.attempts, member["attempt"] or 0)
+    if member["code"]:
+        end.code = member["code"]
+    if member["final"]:
+        end.final, end.at, end.strength = member["final"], row["finished"], row["strength"] or ""
+        end.finals.append(member["final"])
+
+
+def pairs(row: Mapping[str, Any], known: Ends) -> list[dict[str, Any]]:
+    """The pairs of one journal row, as a person reads them."""
+    said = []
+    for one in row["recipients"] or ():
+        end = known.get((row["event_id"], one["subscriber"]), End())
+        outcome = end.final or {"deny": "refused", "defer": "deferred"}.get(one["outcome"], "waiting")
+        after = (end.at - row["time"]).total_seconds() if end.at and outcome == "acknowledged" else None
+        reason = "; ".join(one["reasons"] or ()) if outcome in ("refused", "deferred") and not end.final else end.code
+        said.append(
+            {
+                "subscriber": one["subscriber"],
+                "outcome": outcome,
+                "reason": "" if outcome == "acknowledged" else reason,
+                "seen_after_s": after,
+                "acknowledged_at": end.at.isoformat() if after is not None and end.at else None,
+                "attempts": end.attempts,
+                "ack": end.strength,
+                "semantics": one["semantics"],
+                "deadline": one["deadline"].isoformat() if one["deadline"] else None,
+            }
+        )
+    return said
+
+
+def reconcile(store: Store, progress: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+    """Do the books balance? Every pair has one end or is open; nothing is there twice; nothing came from nowhere."""
+    rows, known = journal_rows(store), ends(store)
+    settled = Counter(store.arrow("settled", ["event_id"])["event_id"].to_pylist())
+    outcomes: Counter[str] = Counter()
+    problems: list[str] = []
+    seen = Counter(row["event_id"] for row in rows)
+    problems += [f"event {name} is in the journal {count} times" for name, count in seen.items() if count > 1]
+    expected = set()
+    for row in rows:
+        here = pairs(row, known)
+        outcomes.update(pair["outcome"] for pair in here)
+        expected |= {(row["event_id"], pair["subscriber"]) for pair in here}
+        problems += _settling(row["event_id"], here, settled)
+    problems += [f"{name} was sent to {to} and no decision says so" for name, to in known.keys() - expected]
+    for (name, to), end in known.items():
+        if len(set(end.finals)) > 1 and set(end.finals) != {"dead_lettered", "acknowledged"}:
+            problems.append(f"{name} to {to} ended twice: {', '.join(end.finals)}")
+    counted = Counter(row["source"] for row in rows)
+    for source, totals in progress.items():
+        if totals.get("events", 0) != counted[source]:
+            problems.append(
+                f"source {source} counted {totals.get('events', 0)} events, the journal holds {counted[source]}"
+            )
+    return {
+        "balanced": not problems,
+        "pairs": sum(outcomes.values()),
+        "outcomes": dict(outcomes),
+        "problems": problems[:50],
+    }
+
+
+def _settling(event: str, here: list[dict[str, Any]], settled: Counter[str]) -> list[str]:
+    over = all(pair["outcome"] not in OPEN for pair in here)
+    if settled[event] > 1:
+        return [f"event {event} is settled {settled[event]} times"]
+    if over and not settled[event]:
+        return [f"event {event} has ended everywhere and is not settled"]
+    if settled[event] and not over:
+        return [f"event {event} is settled and still open somewhere"]
+    return []

@@ -1,0 +1,80 @@
+"""From what a person has in hand (an e-mail, a phone, customer:1001) to their events, opened. No JVM."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from tidings.errors import Damaged, Refused
+from tidings.seal.keyfiles import KeyFiles
+from tidings.seal.keyring import associated, open_payload
+from tidings.settings import Settings
+from tidings.store import Store
+
+_PHONE = re.compile(r"\+?[0-9][0-9 ().-]{5,}")
+
+
+def tags_of(settings: Settings, store: Store, who: str) -> list[bytes]:
+    """The subjects that `who` names; several records may share an e-mail."""
+    ring = settings.keyring
+    entity, _, key = who.partition(":")
+    if key and entity in settings.entities:
+        return [ring.tag(settings.tenant, entity, key)]
+    if "@" in who:
+        kind, value = "email", who.strip().lower()
+    elif _PHONE.fullmatch(who.strip()):
+        kind, value = "phone", re.sub(r"[^0-9+]", "", who)
+    else:
+        known = ", ".join(f"{name}:KEY" for name in settings.entities)
+        raise Refused("unknown_person", "something else", f"an e-mail, a phone or {known}", "Ask again.")
+    found = store.arrow(
+        "identities", ["tag"], filter=ds.field("hash") == pa.scalar(ring.identifier_hash(kind, value), pa.binary())
+    )
+    return sorted(set(found["tag"].to_pylist()))
+
+
+def events_of(settings: Settings, store: Store, tags: list[bytes]) -> list[dict[str, Any]]:
+    """Journal rows of these subjects, opened; a row whose key is gone is not found, because nothing links it any more."""
+    files = KeyFiles(settings.data_path / "keys", settings.keyring.derive("kek"))
+    keys = {kid: (name, key) for tag in tags for name, kid, key in files.find(tag)}
+    if not keys:
+        return []
+    near = [f for f in store.files("journal") if _may_hold(f, {name for name, _ in keys.values()})]
+    look = ds.field("kid").isin(pa.array(sorted(keys), pa.binary()))
+    rows = store.arrow("journal", files=near, filter=look)
+    rows = rows.sort_by([("time", "ascending"), ("source", "ascending"), ("offset", "ascending")])
+    return [{**row, "data": opened(row, keys[row["kid"]][1])} for row in rows.to_pylist()]
+
+
+def _may_hold(file: Any, names: set[str]) -> bool:
+    """A key file's name says which batch it belongs to, and batches have statistics."""
+    low, high = file.minimum.get("batch"), file.maximum.get("batch")
+    if low is None or high is None:
+        return True
+    return any(low <= int(name.rsplit("-", 2)[1]) <= high for name in names)
+
+
+def opened(row: dict[str, Any], key: bytes) -> dict[str, Any]:
+    """The sealed part of a journal row."""
+    try:
+        plain = open_payload(key, associated("journal", row["event_id"], "payload"), row["payload"])
+    except Damaged:
+        return {"unreadable": True}
+    data: dict[str, Any] = json.loads(plain)
+    return data
+
+
+def differences(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Changed fields with what they were and what they are."""
+    before, after = data.get("before") or {}, data.get("after") or {}
+    return {name: {"before": _at(before, name), "after": _at(after, name)} for name in data.get("changed") or ()}
+
+
+def _at(image: Any, path: str) -> Any:
+    for part in path.split("."):
+        image = image.get(part) if isinstance(image, dict) else None
+    return image

@@ -1,0 +1,183 @@
+"""The only streaming queries, the only foreachBatch, the supervision loop.
+
+    drop folders ─claim→ queries (one per source) ─emit→ journal ─cycle→ attempts ─advance→ ledger
+
+Each of the three hands works on its own; the tables between them are the only thing they share. A hand that fails stops the rest:
+what is committed stays, and the next start goes on from there.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StreamingQuery
+
+from tidings.attest import advance, behind, ledger_of
+from tidings.decisions import Decisions
+from tidings.emit import Emitter
+from tidings.errors import SourceStopped, TidingsError
+from tidings.feed import Feeding, source_rows
+from tidings.gate.again import Again
+from tidings.lanes.cycle import Cycle
+from tidings.ledger.classes import Ledger
+from tidings.lock import RunLock
+from tidings.progress import Generations
+from tidings.session import session
+from tidings.settings import Settings
+from tidings.shapes import Source
+from tidings.sources import files
+from tidings.store import Store
+from tidings.watch import Watch
+
+Progress = Callable[[Mapping[str, Any]], None]
+MAINTAIN_EVERY_S = 30.0
+
+
+@dataclass
+class Runner:
+    """A whole operator at work in one process."""
+
+    settings: Settings
+    master: str | None = None
+    progress: Progress = field(default=lambda said: None)
+
+    def __post_init__(self) -> None:
+        self.stop = threading.Event()
+        self.failure: BaseException | None = None
+        self.totals: dict[str, int] = {}
+
+    def run(self, *, until_idle: bool = False, patience: float = 60.0) -> None:
+        """Work until stopped, or until nothing is left to do now; raises what stopped it."""
+        data = self.settings.data_path
+        with RunLock(data):
+            self.store = Store(data / "tables")
+            self.spark = session(data, master=self.master, slots=self.settings.run.slots)
+            try:
+                with ledger_of(self.settings) as ledger:
+                    self._work(ledger, until_idle, patience)
+            finally:
+                self.spark.stop()
+        if self.failure is not None:
+            raise self.failure
+
+    def _work(self, ledger: Ledger, until_idle: bool, patience: float) -> None:
+        self.decisions = Decisions.load(self.settings)
+        again = Again(self.store, self.decisions.table)
+        self.cycle = Cycle(self.spark, self.store, self.settings, self.settings.keyring, regate=again)
+        self.feeds = [self._feeding(source) for source in self.settings.sources.values()]
+        self.watch = Watch(self.settings)
+        advance(self.store, ledger)
+        hands = [
+            threading.Thread(target=self._hand, args=(work, pause), name=name, daemon=True)
+            for name, work, pause in (
+                ("lanes", self._deliver, 0.05),
+                ("ledger", lambda: advance(self.store, ledger), 0.1),
+                ("care", self._care, MAINTAIN_EVERY_S),
+            )
+        ]
+        for feed in self.feeds:
+            feed.drop and feed.drop.claim()
+            feed.query = self._start(feed)
+        for hand in hands:
+            hand.start()
+        try:
+            self._supervise(ledger, until_idle, patience)
+        finally:
+            self.stop.set()
+            for feed in self.feeds:
+                feed.query and feed.query.stop()
+            for hand in hands:
+                hand.join(timeout=120)
+            self.cycle.close()
+            if self.failure is None:
+                advance(self.store, ledger)
+
+    def _hand(self, work: Callable[[], object], pause: float) -> None:
+        while not self.stop.is_set():
+            try:
+                work()
+            except BaseException as error:
+                self.failure = self.failure or error
+                self.stop.set()
+            self.stop.wait(pause)
+
+    def _deliver(self) -> None:
+        report = self.cycle.step()
+        self.progress({"lanes": report.as_dict()})
+
+    def _care(self) -> None:
+        for table in ("journal", "attempts", "last_seen", "subjects", "identities"):
+            if len(self.store.files(table)) > 200:
+                self.store.compact(table)
+        self.store.sweep()
+        self.watch.look(self.cycle)
+
+    def _supervise(self, ledger: Ledger, until_idle: bool, patience: float) -> None:
+        quiet_since: float | None = None
+        while not self.stop.is_set():
+            for feed in self.feeds:
+                if feed.drop is not None:
+                    feed.drop.claim()
+                feed.retire()
+                self._check(feed)
+            if until_idle and self._idle(ledger, patience):
+                quiet_since = quiet_since or time.monotonic()
+                if time.monotonic() - quiet_since > 0.5:
+                    return
+            else:
+                quiet_since = None
+            self.stop.wait(0.1)
+
+    def _idle(self, ledger: Ledger, patience: float) -> bool:
+        for feed in self.feeds:
+            status = feed.query.status if feed.query else {}
+            if status.get("isTriggerActive") or status.get("isDataAvailable") or (feed.drop and feed.drop.waiting()):
+                return False
+        return self.cycle.idle(patience) and not behind(self.store, ledger)
+
+    def _check(self, feed: Feeding) -> None:
+        """A query that ended by itself ended because of an error; say which, without a Java trace."""
+        if feed.query is None or feed.query.isActive:
+            return
+        error = feed.query.exception()
+        cause = self.failure or getattr(feed.emitter, "failure", None)
+        if cause is None:
+            told = str(error).splitlines()[0][:300] if error else "the stream ended"
+            cause = SourceStopped(
+                "source_failed", f"source {feed.source.name}: {told}", "a running stream", "Run again."
+            )
+        self.failure = self.failure or cause
+        self.stop.set()
+
+    def _feeding(self, source: Source) -> Feeding:
+        generation = Generations(self.settings.data_path, source.name).current()
+        emitter = Emitter(self.spark, self.settings, source, self.store, self.decisions, generation, told=self._told)
+        drop = (
+            files.DropFolder(self.settings.source_path(source.name), source.after) if source.kind == "files" else None
+        )
+        return Feeding(source, emitter, drop)
+
+    def _told(self, counts: Mapping[str, int]) -> None:
+        for name, value in counts.items():
+            self.totals[name] = self.totals.get(name, 0) + value
+        self.progress({"emitted": dict(self.totals)})
+
+    def _start(self, feed: Feeding) -> StreamingQuery:
+        rows = source_rows(self.spark, self.settings, feed.source, feed.drop)
+        writer = rows.writeStream.queryName(feed.source.name).foreachBatch(self._guarded(feed))
+        return writer.option("checkpointLocation", str(feed.emitter.generations.checkpoint / "stream")).start()
+
+    def _guarded(self, feed: Feeding) -> Callable[[DataFrame, int], None]:
+        def batch(rows: DataFrame, number: int) -> None:
+            try:
+                feed.batch(rows, number)
+            except TidingsError as error:
+                self.failure = self.failure or error
+                raise
+
+        return batch

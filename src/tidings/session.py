@@ -1,0 +1,82 @@
+"""The one place that builds a Spark session; every setting has its reason."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+BUCKETS = 16  # subjects are spread over this many buckets; part of the offset layout, so never changed in place
+
+SETTINGS: Mapping[str, str] = {
+    "spark.ui.enabled": "false",  # a page with plans on it is a page with table names on it
+    "spark.ui.showConsoleProgress": "false",
+    "spark.eventLog.enabled": "false",  # event logs hold plans and are never cleaned
+    "spark.log.level": "FATAL",  # a failing task logs its row; the driver reports the failure itself, without it
+    "spark.io.encryption.enabled": "true",  # shuffle and spill files held e-mails in clear without it
+    "spark.speculation": "false",  # a send must not be started twice on purpose
+    "spark.task.maxFailures": "1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.adaptive.enabled": "false",  # batches are small and the plan is known; re-planning costs more than it saves
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.maxConcurrentOutputFileWriters": "16",  # one pass writes several tables without a sort
+    "spark.sql.files.maxPartitionBytes": str(128 << 20),
+    # One file, one partition: a row's number inside its partition is then its line, natively.
+    "spark.sql.files.openCostInBytes": str(128 << 20),
+    "spark.python.sql.dataFrameDebugging.enabled": "false",  # halves the time to build a plan from Python
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # The row number inside a partition is refused in streams because a retried shuffle could change it; ours is taken at the scan.
+    "spark.sql.streaming.unsupportedOperationCheck": "false",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.streaming.minBatchesToRetain": "20",
+    "spark.sql.streaming.pollingDelay": "20ms",
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",  # images are merged: the later value wins
+    "spark.sql.parquet.pushdown.inFilterThreshold": "1000",  # look-ups by tag skip pages
+    "spark.sql.autoBroadcastJoinThreshold": str(64 << 20),
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",  # folders are fresh; the commit is ours
+    "spark.sql.debug.maxToStringFields": "5",
+    "spark.cleaner.periodicGC.interval": "5min",
+}
+
+
+def session(
+    work: Path | None = None, *, master: str | None = None, slots: int | None = None, memory: str | None = None
+) -> SparkSession:
+    """A session whose scratch files stay under `work`; `master` defaults to this machine with `slots` slots."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    scratch = work or Path(tempfile.mkdtemp(prefix="tidings-"))
+    (scratch / "spark").mkdir(parents=True, exist_ok=True)
+    place = master or os.environ.get("TIDINGS_MASTER") or f"local[{slots or (os.cpu_count() or 2) + 2}]"
+    builder = SparkSession.builder.appName("tidings").master(place)
+    for key, value in SETTINGS.items():
+        builder = builder.config(key, value)
+    builder = (
+        builder.config("spark.driver.memory", memory or os.environ.get("TIDINGS_DRIVER_MEMORY", "2g"))
+        .config("spark.local.dir", str(scratch / "spark"))
+        .config("spark.sql.warehouse.dir", str(scratch / "spark" / "warehouse"))
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={scratch / 'spark'} -XX:+UseParallelGC")
+    )
+    spark = builder.getOrCreate()
+    if not place.startswith("local"):
+        spark.sparkContext.addPyFile(str(_package(scratch)))
+    return spark
+
+
+def _package(scratch: Path) -> Path:
+    """The running package as one zip, so that executors on other machines run the same code as the driver."""
+    root = Path(__file__).parent
+    target = scratch / "spark" / "tidings.zip"
+    with zipfile.ZipFile(target, "w") as archive:
+        for path in sorted(root.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                archive.write(path, Path("tidings") / path.relative_to(root))
+    return target

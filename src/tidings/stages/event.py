@@ -1,0 +1,281 @@
+"""change with its subject → events: what changed, in which order, under which id. Pure; depends on the batch and on what was committed before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from tidings.contract import Contract
+from tidings.session import BUCKETS
+from tidings.stages.subject import choose, consent_key, truthy
+
+OFFSETS_PER_BATCH = 1 << 24
+AHEAD_MS = 500  # a commit time further ahead of its arrival does not move our clock
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What a source has committed so far: high-water marks per (epoch, table), the clock, the counter."""
+
+    high: Mapping[str, str] = field(default_factory=dict)
+    hlc: tuple[int, int] = (0, 0)
+    lamport: int = 0
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The place of one batch: everything a row's identity needs besides the row."""
+
+    source: str
+    generation: str
+    number: int
+    key_file: str = ""
+    marks: Marks = field(default_factory=Marks)
+    keeps: bool = True  # last images are looked up and kept
+    emit_snapshots: bool = False
+
+
+def ordered(rows: DataFrame, batch: Batch, already: DataFrame) -> DataFrame:
+    """Adds the change's identity, its repeat flags and the hybrid logical clock, in the source's order within each bucket."""
+    key = [
+        F.coalesce(F.col(c).cast("string"), F.lit(""))
+        for c in ("source", "epoch", "entity", "op", "position", "ordinal")
+    ]
+    place = F.when(F.col("position").isNull(), F.col("place")).otherwise(F.lit(""))
+    identity = F.concat_ws("\x1f", *key, place, F.hex(F.coalesce("tag", F.lit(b""))))
+    window = Window.partitionBy("bucket").orderBy("ordering", "rank", "ordinal")
+    so_far = window.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    high = F.create_map(*[F.lit(x) for pair in batch.marks.high.items() for x in pair]) if batch.marks.high else None
+    mark = (
+        F.try_element_at(high, F.concat_ws("|", "epoch", "entity")) if high is not None else F.lit(None).cast("string")
+    )
+    rows = rows.withColumns(
+        {
+            "change_id": F.substring(F.hmac(F.col("k_id"), F.encode(identity, "UTF-8")), 1, 16),
+            "redelivered": F.coalesce(F.col("ordered") & (F.col("ordering") <= mark), F.lit(False)),
+            "ahead": F.coalesce(F.unix_millis("commit_time") > F.unix_millis("arrived") + AHEAD_MS, F.lit(False)),
+        }
+    )
+    seed, count = batch.marks.hlc
+    wall = F.unix_millis(F.when(~F.col("ahead"), F.coalesce("commit_time", "arrived")).otherwise(F.col("arrived")))
+    rows = rows.withColumns(
+        {
+            "again": F.coalesce(F.lag("change_id").over(window) == F.col("change_id"), F.lit(False)),
+            "nth": F.row_number().over(window),
+            "tick": F.greatest(F.max(wall).over(so_far), F.lit(seed)),
+        }
+    )
+    moved = F.col("tick") > F.coalesce(F.lag("tick").over(window), F.lit(seed))
+    start = F.max(F.when(moved, F.col("nth"))).over(so_far)
+    counter = F.when(start.isNull(), F.lit(count) + F.col("nth")).otherwise(F.col("nth") - start)
+    rows = rows.withColumn("counter", counter).join(F.broadcast(already), "change_id", "left")
+    return rows.withColumn("repeat", F.col("again") | F.col("journalled").isNotNull())
+
+
+def with_known(rows: DataFrame, batch: Batch) -> DataFrame:
+    """The image a change is compared with: the message's own, else the last one of this batch, else the last one committed."""
+    empty = F.lit(None).cast("map<string,string>")
+    if not batch.keeps:
+        return rows.withColumns(
+            {"base": F.col("fields_before"), "image_before": F.col("before_json"), "stale": F.lit(False)}
+        )
+    window = Window.partitionBy("bucket", "tag").orderBy("ordering", "rank", "ordinal")
+    before = window.rowsBetween(Window.unboundedPreceding, -1)
+    usable = (
+        F.col("problem").isNull()
+        & F.col("skip").isNull()
+        & ~F.col("repeat")
+        & F.col("op").isin("insert", "update", "snapshot")
+    )
+    seen = F.collect_list(F.when(usable, F.col("fields_after"))).over(before)
+    start = F.coalesce(
+        F.col("known_fields"), F.map_from_arrays(F.array().cast("array<string>"), F.array().cast("array<string>"))
+    )
+    known = F.when(
+        (F.size(seen) > 0) | F.col("known_fields").isNotNull(),
+        F.aggregate(seen, start, lambda acc, m: F.map_concat(acc, m)),
+    ).otherwise(empty)
+    image = F.coalesce(F.last(F.when(usable, F.col("after_json")), ignorenulls=True).over(before), F.col("known_image"))
+    without = F.col("before_kind") == "none"
+    newest = F.greatest(F.col("known_time"), F.max(F.when(usable, F.col("commit_time"))).over(before))
+    # A source without an order of its own may deliver an older change late: it is marked, and never compared with newer state.
+    older = F.coalesce(F.col("commit_time") < newest, F.lit(False))
+    stale = usable & ~F.col("ordered") & older
+    rows = rows.withColumns(
+        {
+            "base": F.when(without, known).otherwise(F.col("fields_before")),
+            "image_before": F.when(without, image).otherwise(F.col("before_json")),
+            "held": known,
+            "older": older,
+            "stale": stale,
+            "first": F.row_number().over(window) == 1,
+        }
+    )
+    newest_row = F.max(F.when(usable & ~F.col("older"), F.col("nth"))).over(Window.partitionBy("bucket", "tag"))
+    return rows.withColumn("last", F.coalesce(newest_row == F.col("nth"), F.lit(False)))
+
+
+def _changed(contract_base: Column) -> Column:
+    """Field → its old text, for the fields of the after image that differ from what is known."""
+    base = contract_base
+    partial = F.col("before_kind") == "partial"
+    return F.map_filter(
+        F.col("fields_after"),
+        lambda k, v: F.when(F.map_contains_key(base, k), ~v.eqNullSafe(F.try_element_at(base, k))).otherwise(
+            ~partial & v.isNotNull()
+        ),
+    )
+
+
+def units_of(contract: Contract) -> dict[str, str]:
+    """Field → the unit its change makes: a change type, a life-cycle step, or a consent of one class and channel."""
+    units: dict[str, str] = dict.fromkeys(contract.key, "rekey")
+    for path, rule in contract.fields.items():
+        if rule.consent:
+            units[path] = f"consent|{rule.consent.class_}|{rule.consent.channel}"
+        elif rule.lifecycle:
+            units[path] = rule.lifecycle
+        else:
+            units[path] = rule.type or units.get(path, "update")
+    return units
+
+
+def _unit(contract: Contract, name: Column) -> Column:
+    """The unit of one changed field; a soft delete that is taken back is a restore."""
+    units = units_of(contract)
+    plain = F.try_element_at(F.create_map(*[F.lit(x) for pair in units.items() for x in pair]), name)
+    if "soft_delete" not in units.values():
+        return plain
+    now = truthy(F.try_element_at(F.col("fields_after"), name))
+    then = truthy(F.try_element_at(F.col("base"), name))
+    step = F.when(now & ~then, F.lit("soft_delete")).when(~now & then, F.lit("restore"))
+    return F.when(plain == "soft_delete", step).otherwise(plain)
+
+
+def _typed_units(contract: Contract) -> Column:
+    """An update is one event per change type among its changed fields."""
+    return F.array_distinct(F.array_compact(F.transform("changed", lambda name: _unit(contract, name))))
+
+
+def _first_units(contract: Contract) -> Column:
+    """A new record is one insert, and one consent event per consent it states."""
+    stated = [
+        F.when(
+            F.try_element_at(F.col("fields_after"), F.lit(path)).isNotNull(), F.lit(f"consent|{c.class_}|{c.channel}")
+        )
+        for path, c in contract.consents
+    ]
+    return F.array_distinct(F.array_compact(F.array(F.lit("insert"), *stated)))
+
+
+def detected(rows: DataFrame, contracts: Mapping[str, Contract], batch: Batch) -> DataFrame:
+    """Adds `changed` (fields) and `units` (what each becomes); a row that makes no event has an empty list."""
+    none = F.array().cast("array<string>")
+    usable = F.col("problem").isNull() & F.col("skip").isNull() & F.col("contract").isNotNull() & ~F.col("repeat")
+    rows = rows.withColumn("changed", F.when(F.col("base").isNotNull(), F.map_keys(_changed(F.col("base")))))
+    contract = F.col("contract")
+    typed = choose(contract, {n: _typed_units(c) for n, c in contracts.items()})
+    fresh = choose(contract, {n: _first_units(c) for n, c in contracts.items()})
+    units = (
+        F.when(~usable, none)
+        .when(F.col("stale"), F.array(F.lit("update")))
+        .when(F.col("op") == "delete", F.array(F.lit("delete")))
+        .when(F.col("op") == "truncate", F.array(F.lit("truncate")))
+        .when(F.col("op") == "insert", fresh)
+        .when(F.col("op") == "snapshot", fresh if batch.emit_snapshots else none)
+        .when((F.col("op") == "update") & F.col("base").isNull(), fresh)
+        .when(F.col("op") == "update", typed)
+        .otherwise(none)
+    )
+    return rows.withColumn("units", F.coalesce(units, none))
+
+
+def numbered(rows: DataFrame) -> DataFrame:
+    """The index of each change's first event inside its bucket: dense, so offsets are dense per bucket."""
+    window = Window.partitionBy("bucket").orderBy("ordering", "rank", "ordinal")
+    so_far = window.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    count = F.size("units")
+    return rows.withColumn("start", F.sum(count).over(so_far) - count)
+
+
+def event_columns(batch: Batch, contracts: Mapping[str, Contract]) -> dict[str, Column]:
+    """Columns of one event, from a row exploded by `unit` (text) and `index` (its place in the change)."""
+    index = F.col("start") + F.col("index")
+    offset = F.lit(batch.number * OFFSETS_PER_BATCH) + index * BUCKETS + F.col("bucket")
+    parts = F.split("unit", "\\|")
+    kind = parts[0]
+    life = ("insert", "update", "delete", "soft_delete", "restore", "reparent", "rekey", "truncate")
+    hlc = F.concat_ws(
+        "-",
+        F.lpad(F.col("tick").cast("string"), 13, "0"),
+        F.lpad(F.col("counter").cast("string"), 6, "0"),
+        F.lpad(F.col("index").cast("string"), 2, "0"),
+    )
+    lamport = F.lit(batch.marks.lamport + 1) + index * BUCKETS + F.col("bucket")
+    flags = F.array_compact(
+        F.array(
+            F.when(F.col("ahead"), F.lit("clock_ahead")),
+            F.when(F.col("redelivered"), F.lit("late")),
+            F.when(F.col("stale"), F.lit("stale")),
+            F.when(F.col("masked"), F.lit("card_masked")),
+            F.when(F.col("reason") == "erasure", F.lit("erasure")),
+        )
+    )
+    channel, class_ = parts[2], parts[1]
+    filed = F.when(class_ == "marketing", channel).otherwise(F.concat_ws(":", class_, channel))
+    state = F.coalesce(F.try_element_at(F.col("consent"), filed), F.lit("unknown"))
+    consent = F.when(
+        kind == "consent",
+        F.struct(
+            class_.alias("class"),
+            channel.alias("channel"),
+            F.col("source_channel"),
+            F.col("request_time"),
+            state.alias("state"),
+        ),
+    )
+    return {
+        "offset": offset,
+        "event_id": event_id(),
+        "change_type": kind,
+        "operation": F.when(kind.isin(*life), kind).otherwise(
+            F.when(F.col("op") == "snapshot", F.lit("insert")).otherwise(F.col("op"))
+        ),
+        "time": F.coalesce("commit_time", "arrived"),
+        "hlc": hlc,
+        "lamport": lamport,
+        "vector": F.create_map(F.col("source"), lamport),
+        "subjectseq": F.col("tick") * 4096 + F.least(F.col("counter"), F.lit(4095)),
+        "flags": flags,
+        "consent_event": consent,
+        "schema_version": choose(F.col("contract"), {n: F.lit(f"{n}/{c.version}") for n, c in contracts.items()}),
+    }
+
+
+def event_id() -> Column:
+    """UUIDv7 layout: time bits from the commit (else arrival) time, the rest keyed; the same message gives the same id."""
+    millis = F.lpad(F.lower(F.hex(F.unix_millis(F.coalesce("commit_time", "arrived")))), 12, "0")
+    raw = F.lower(F.hex(F.hmac(F.col("k_id"), F.concat(F.col("change_id"), F.encode("unit", "UTF-8")))))
+    variant = F.element_at(
+        F.array(*[F.lit(x) for x in "89ab"]), (F.conv(F.substring(raw, 20, 1), 16, 10).cast("int") % 4) + 1
+    )
+    return F.concat(
+        F.substring(millis, 1, 8), F.lit("-"), F.substring(millis, 9, 4), F.lit("-7"), F.substring(raw, 1, 3), F.lit("-"),
+        variant, F.substring(raw, 4, 3), F.lit("-"), F.substring(raw, 7, 12),
+    )  # fmt: skip
+
+
+__all__ = [
+    "Batch",
+    "Marks",
+    "consent_key",
+    "detected",
+    "event_columns",
+    "event_id",
+    "numbered",
+    "ordered",
+    "with_known",
+]

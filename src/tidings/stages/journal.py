@@ -1,0 +1,215 @@
+"""event → the rows a batch leaves behind: the journal row, sealed and attested, and the rows that remember its subject.
+
+One frame carries the rows of every table, told apart by `out`: one job then writes a whole batch in one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tidings.contract import Contract
+from tidings.seal.columns import aad_column, identifier_column, key_column, kid_column, seal_column, wrap_column
+from tidings.stages.attested import decided_entry
+from tidings.stages.event import Batch
+from tidings.stages.subject import normalised
+
+TABLES = ("journal", "keys", "last_seen", "subjects", "identities", "quarantine")
+_IMAGES = ("insert", "update", "snapshot")  # operations whose after image is the record as it now stands
+
+
+_COPIED = (
+    "tenant",
+    "banner",
+    "location",
+    "locale",
+    "routing_hint",
+    "position",
+    "ordering",
+    "epoch",
+    "decision",
+    "recipients",
+)
+_OF_EVENTS = (
+    "offset",
+    "event_id",
+    "change_type",
+    "operation",
+    "hlc",
+    "lamport",
+    "vector",
+    "subjectseq",
+    "schema_version",
+    "flags",
+)
+
+
+def _nothing() -> Column:
+    return F.map_from_arrays(F.array().cast("array<string>"), F.array().cast("array<string>"))
+
+
+def spread(rows: DataFrame, batch: Batch, contracts: Mapping[str, Contract]) -> DataFrame:
+    """One row per thing to write: `out` names the table, `unit` and `index` say which event of the change."""
+    merged = F.map_concat(F.coalesce("known_consents", _nothing()), F.coalesce("consent", _nothing()))
+    rows = rows.withColumn("consents", merged)
+    rows = rows.withColumn("things", F.explode(_things(batch, contracts)))
+    return rows.select("*", "things.*").drop("things")
+
+
+def _thing(table: str, unit: Column | None = None, index: Column | None = None) -> Column:
+    said = F.lit(None).cast("string") if unit is None else unit
+    place = F.lit(0) if index is None else index
+    return F.struct(F.lit(table).alias("out"), said.alias("unit"), place.cast("int").alias("index"))
+
+
+def _things(batch: Batch, contracts: Mapping[str, Contract]) -> Column:
+    live = F.col("problem").isNull() & F.col("skip").isNull() & F.col("contract").isNotNull() & ~F.col("repeat")
+    events = F.size("units") > 0
+    said = (F.size("consents") > 0) & (F.to_json("consents") != F.coalesce(F.to_json("known_consents"), F.lit("")))
+    # Where images are kept the subject's rows are sorted together, so one key row per subject is enough.
+    keyed = F.col("first") if batch.keeps else events
+    image = live & F.col("last") & F.col("op").isin(*_IMAGES) if batch.keeps else F.lit(False)
+    remembered = F.array(
+        F.when(keyed & F.col("tag").isNotNull(), _thing("keys")),
+        F.when(image, _thing("last_seen")),
+        F.when(live & said, _thing("subjects")),
+        F.when(F.col("problem").isNotNull(), _thing("quarantine")),
+    )
+    new = F.col("base").isNull() | F.col("op").isin("insert", "snapshot")
+    named = [
+        F.when(
+            live
+            & (F.col("contract") == name)
+            & F.try_element_at(F.col("fields_after"), F.lit(path)).isNotNull()
+            & F.coalesce(new | F.array_contains("changed", path), F.lit(False)),
+            _thing("identities", F.lit(f"{kind}|{path}")),
+        )
+        for name, contract in contracts.items()
+        for path, kind in contract.identifiers.items()
+    ]
+    return F.concat(
+        F.transform("units", lambda u, i: _thing("journal", u, i)),
+        F.array_compact(remembered),
+        F.array_compact(F.array(*named)),
+    )
+
+
+def keyed(rows: DataFrame) -> DataFrame:
+    """The subject's key of this batch, for the rows that need one."""
+    needed = F.col("out").isin("journal", "keys", "last_seen")
+    return rows.withColumns(
+        {
+            "kid": F.when(needed, kid_column(F.col("secret"), F.col("tag"))),
+            "subject_key": F.when(needed, key_column(F.col("secret"), F.col("tag"))),
+        }
+    )
+
+
+def payload() -> Column:
+    """What is sealed of an event: the key, the images as the source gave them, and which fields changed."""
+    null = F.lit("null")
+    changed = F.coalesce(F.to_json(F.array_sort("changed")), F.lit("[]"))
+    parts = (
+        ("after", F.coalesce("after_json", null)),
+        ("before", F.coalesce("image_before", null)),
+        ("changed", changed),
+        ("key", F.coalesce("key_json", null)),
+    )
+    pieces = [piece for name, text in parts for piece in (F.lit(f',"{name}":'), text)]
+    return F.concat(F.lit("{"), F.substring(F.concat(*pieces), 2, 2**31 - 1), F.lit("}"))
+
+
+def _image(batch: Batch) -> Column:
+    """The record as it now stands: the newest image, and every field ever seen of it."""
+    held = F.coalesce("held", _nothing()) if batch.keeps else _nothing()
+    fields = F.map_concat(held, F.col("fields_after"))
+    return F.to_json(
+        F.struct(fields.alias("fields"), F.col("after_json").alias("image")), {"ignoreNullFields": "false"}
+    )
+
+
+def identifier(kind: Column, value: Column) -> Column:
+    """E-mail and phone in the form that `timeline` compares; anything else trimmed."""
+    return (
+        F.when(kind == "email", normalised(value, "email"))
+        .when(kind == "phone", normalised(value, "phone"))
+        .otherwise(F.trim(value))
+    )
+
+
+def written(rows: DataFrame, batch: Batch, policy_version: str, *, sealed: bool = True) -> DataFrame:
+    """The columns of every table; a row fills only its own table's."""
+    groups = (_journal(batch, policy_version, sealed), _keys(), _state(batch), _quarantine())
+    shared = {
+        "source": F.when(F.col("out") != "keys", F.col("source")),
+        "generation": F.when(F.col("out") != "keys", F.lit(batch.generation)),
+        "batch": F.when(F.col("out") != "keys", F.lit(batch.number).cast("bigint")),
+        "key_file": F.when(F.col("out").isin("journal", "last_seen"), F.lit(batch.key_file)),
+        "tag": F.when(F.col("out").isin("keys", "last_seen", "subjects", "identities"), F.col("tag")),
+        "bucket": F.when(F.col("out").isin("last_seen", "subjects", "identities"), F.col("bucket")),
+        "kid": F.col("kid"),
+        "time": F.when(F.col("out").isin("journal", "last_seen"), F.coalesce("commit_time", "arrived")),
+        "entity": F.when(F.col("out").isin("journal", "identities"), F.col("contract")),
+    }
+    columns = [column.alias(name) for group in (shared, *groups) for name, column in group.items()]
+    return rows.select(F.col("out"), *columns)
+
+
+def _journal(batch: Batch, policy_version: str, sealed: bool) -> dict[str, Column]:
+    mine = F.col("out") == "journal"
+    body = payload()
+    if sealed:
+        body = seal_column(
+            body, F.col("subject_key"), F.col("k_iv"), aad_column("journal", F.col("event_id"), "payload")
+        )
+    return {
+        **{name: F.when(mine, F.col(name)) for name in (*_COPIED, *_OF_EVENTS)},
+        "recorded": F.when(mine, F.col("arrived")),
+        "correlation": F.when(mine, F.coalesce("txn", F.lower(F.hex(F.substring("change_id", 1, 8))))),
+        "change": F.when(mine, F.col("change_id")),
+        "causation": F.lit(None).cast("string"),
+        "policy_version": F.when(mine, F.lit(policy_version)),
+        "consent": F.when(mine, F.col("consent_event")),
+        "payload": F.when(mine, body).cast("binary"),
+        "entry": F.when(mine, decided_entry(policy_version)),
+    }  # fmt: skip
+
+
+def _keys() -> dict[str, Column]:
+    mine = F.col("out") == "keys"
+    return {"key": F.when(mine, wrap_column(F.col("subject_key"), F.col("k_kek"), F.col("tag"), F.col("kid")))}
+
+
+def _state(batch: Batch) -> dict[str, Column]:
+    """Rows of last_seen, subjects and identities; `version` is the hybrid clock, comparable between sources."""
+    is_image, is_subject, is_identity = (F.col("out") == name for name in ("last_seen", "subjects", "identities"))
+    version = F.concat_ws(
+        "-", F.lpad(F.col("tick").cast("string"), 13, "0"), F.lpad(F.col("counter").cast("string"), 6, "0")
+    )
+    image = seal_column(
+        _image(batch), F.col("subject_key"), F.col("k_iv"), aad_column("last_seen", F.hex("tag"), "image")
+    )
+    unit = F.split("unit", "\\|")
+    value = F.try_element_at(F.col("fields_after"), unit[1])
+    return {
+        "version": F.when(is_image | is_subject, version),
+        "image": F.when(is_image, image),
+        "consents": F.when(is_subject, F.col("consents")),
+        "jurisdiction": F.when(is_subject, F.col("jurisdiction")),
+        "hash": F.when(is_identity, identifier_column(F.col("k_tag"), unit[0], identifier(unit[0], value))),
+        "kind": F.when(is_identity, unit[0]),
+    }
+
+
+def _quarantine() -> dict[str, Column]:
+    mine = F.col("out") == "quarantine"
+    day = F.to_date("arrived")
+    key = F.hmac(F.col("k_quarantine"), F.encode(day.cast("string"), "UTF-8"))
+    sealed = seal_column(F.col("body"), key, F.col("k_iv"), aad_column("quarantine", F.col("place"), "body"))
+    columns = {
+        "place": F.col("place"), "arrived": F.col("arrived"), "code": F.col("problem.code"), "path": F.col("problem.path"),
+        "detail": F.col("problem.detail"), "sealed": sealed, "day": day, "masked": F.col("masked"), "file": F.col("file"), "line": F.col("line"),
+    }  # fmt: skip
+    return {name: F.when(mine, column) for name, column in columns.items()}

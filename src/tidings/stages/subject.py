@@ -1,0 +1,236 @@
+"""change → change with its subject: which contract, who it is about, what its fields say. Built once, in the stream's plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tidings.contract import Contract, FromField
+from tidings.seal.cards import masked_body
+from tidings.seal.columns import bucket_column, tag_column
+from tidings.session import BUCKETS
+
+SCHEMA = (
+    "source string, place string, ordinal int, arrived timestamp, rank string, op string, entity string, contract string, kind string,"
+    " tag binary, bucket int, keytext string, key_json string, before_json string, after_json string, before_kind string,"
+    " fields_before map<string,string>, fields_after map<string,string>, consent map<string,string>, request_time timestamp,"
+    " source_channel string, jurisdiction string, location string, locale string, commit_time timestamp, position string,"
+    " ordering string, ordered boolean, epoch string, txn string, reason string, skip string,"
+    " problem struct<code:string,path:string,detail:string>, masked boolean, body string, file string, line bigint"
+)
+_FALSE = ("", "0", "false", "f", "no", "n", "off", "none", "null")
+
+
+def truthy(value: Column) -> Column:
+    """Does a field's text say yes? Null, empty, zero and the usual words for no do not."""
+    return value.isNotNull() & ~F.lower(F.trim(value)).isin(*_FALSE)
+
+
+def normalised(value: Column, rule: str | None) -> Column:
+    """The form of a value that is compared, so that formatting is not a change."""
+    match rule:
+        case "email":
+            return F.lower(F.trim(value))
+        case "phone":
+            return F.regexp_replace(value, "[^0-9+]", "")
+        case "digits":
+            return F.regexp_replace(value, "[^0-9]", "")
+        case "lower":
+            return F.lower(F.trim(F.regexp_replace(value, "\\s+", " ")))
+        case "text":
+            return F.trim(F.regexp_replace(value, "\\s+", " "))
+    return value
+
+
+def choose(contract: Column, options: Mapping[str, Column], otherwise: Column | None = None) -> Column:
+    """One column per contract: only the branch of the row's own contract is computed."""
+    result = F if not options else None
+    for name, column in options.items():
+        result = (
+            result.when(contract == name, column)
+            if result is not None and result is not F
+            else F.when(contract == name, column)
+        )
+    chosen: Column = result if isinstance(result, Column) else F.lit(None)
+    return chosen if otherwise is None else chosen.otherwise(otherwise)
+
+
+def _path(name: str) -> str:
+    return "$" + "".join(f"['{part}']" for part in name.split("."))
+
+
+def field_map(image: Column, contract: Contract) -> Column:
+    """The contract's fields that this image holds, as compared text: absent is absent, null is null."""
+    wanted = tuple(dict.fromkeys([*contract.key, *contract.fields, *_context_fields(contract)]))
+    flat = F.try_variant_get(image, "$", "map<string,string>")
+    nested = [name for name in wanted if "." in name]
+    for name in nested:
+        held = F.try_variant_get(image, _path(name), "variant")
+        flat = F.when(
+            held.isNotNull(),
+            F.map_concat(flat, F.create_map(F.lit(name), F.try_variant_get(image, _path(name), "string"))),
+        ).otherwise(flat)
+    kept = F.map_filter(flat, lambda k, _: k.isin(*wanted))
+    rules = {name: rule.normalise for name, rule in contract.fields.items() if rule.normalise}
+    if not rules:
+        return kept
+    return F.transform_values(kept, lambda k, v: _by_rule(k, v, rules))
+
+
+def _by_rule(key: Column, value: Column, rules: Mapping[str, str]) -> Column:
+    groups: dict[str, list[str]] = {}
+    for name, rule in rules.items():
+        groups.setdefault(rule, []).append(name)
+    result = value
+    for rule, names in groups.items():
+        result = F.when(key.isin(*names), normalised(value, rule)).otherwise(result)
+    return result
+
+
+def _context_fields(contract: Contract) -> list[str]:
+    found = [f.field for f in (contract.jurisdiction, contract.locale, contract.location) if f]
+    for _, consent in contract.consents:
+        found += [name for name in (consent.source_field, consent.time_field) if name]
+    return [*found, *contract.identifiers]
+
+
+def consent_key(class_: str, channel: str) -> str:
+    """How a consent is filed: marketing consents by channel alone, the rest with their class."""
+    return channel if class_ == "marketing" else f"{class_}:{channel}"
+
+
+def consent_map(fields: Column, contract: Contract) -> Column:
+    """What the image says about consent: granted, withdrawn or unknown per channel; silence says nothing."""
+    entries: list[Column] = []
+    for path, consent in contract.consents:
+        value = F.try_element_at(fields, F.lit(path))
+        low = F.lower(F.trim(value))
+        granted = low.isin(*[_text(v) for v in consent.granted]) if consent.granted else truthy(value)
+        state = F.when(value.isNull(), F.lit("unknown")).when(granted, F.lit("granted")).otherwise(F.lit("withdrawn"))
+        if consent.withdrawn:
+            gone = low.isin(*[_text(v) for v in consent.withdrawn])
+            state = (
+                F.when(value.isNull(), "unknown").when(granted, "granted").when(gone, "withdrawn").otherwise("unknown")
+            )
+        held = F.map_contains_key(fields, path)
+        entries += [F.lit(consent_key(consent.class_, consent.channel)), F.when(held, state)]
+    if not entries:
+        return F.lit(None).cast("map<string,string>")
+    return F.map_filter(F.create_map(*entries), lambda _, v: v.isNotNull())
+
+
+def _text(value: object) -> str:
+    return str(value).lower()
+
+
+def _from(fields: Column, rule: FromField | None, default: Column) -> Column:
+    if rule is None:
+        return default
+    value = F.try_element_at(fields, F.lit(rule.field))
+    for found, meaning in rule.map.items():
+        value = F.when(F.try_element_at(fields, F.lit(rule.field)) == found, F.lit(meaning)).otherwise(value)
+    return F.coalesce(value, default)
+
+
+def _first(fields: Column, names: Sequence[str]) -> Column:
+    values = [F.try_element_at(fields, F.lit(name)) for name in names]
+    return F.coalesce(*values) if values else F.lit(None).cast("string")
+
+
+def _times(fields: Column, contract: Contract) -> Column:
+    names = [consent.time_field for _, consent in contract.consents if consent.time_field]
+    return F.try_to_timestamp(_first(fields, names))
+
+
+def _keytext(contract: Contract) -> Column:
+    """The record's key as text, values in the contract's order; null when a part is missing."""
+    parts = []
+    for name in contract.key:
+        tries = [F.try_variant_get(F.col(image), _path(name), "string") for image in ("key", "after", "before")]
+        parts.append(F.coalesce(*tries))
+    return (
+        F.concat_ws("\x1f", *parts)
+        if len(parts) == 1
+        else F.when(reduce(lambda a, b: a & b, [p.isNotNull() for p in parts]), F.concat_ws("\x1f", *parts))
+    )
+
+
+@dataclass(frozen=True)
+class SubjectRules:
+    """What this stage needs to know of a source: its contracts by table, and where its records belong by default."""
+
+    tenant: str
+    entities: Mapping[str, str]
+    contracts: Mapping[str, Contract]
+    jurisdiction: str
+    location: str | None
+    locale: str | None
+
+
+def subject(changes: DataFrame, source: SubjectRules, keys: DataFrame) -> DataFrame:
+    """SUBJECT rows. `keys` is the one-row frame with `k_tag`; nothing in the plan shows it."""
+    used = source.contracts
+    table = reduce(
+        lambda acc, item: acc.when(F.col("entity") == item[0], F.lit(item[1])),
+        source.entities.items(),
+        F.when(F.lit(False), F.lit("")),
+    )
+    fine = F.col("problem").isNull() & F.col("skip").isNull()
+    rows = changes.crossJoin(F.broadcast(keys)).withColumn("contract", F.when(fine, table))
+    contract = F.col("contract")
+    rows = rows.withColumns(
+        {
+            "keytext": F.when(F.col("op") == "truncate", F.lit("*")).otherwise(
+                choose(contract, {n: _blank(_keytext(c)) for n, c in used.items()})
+            ),
+            "fields_before": choose(contract, {n: field_map(F.col("before"), c) for n, c in used.items()}),
+            "fields_after": choose(contract, {n: field_map(F.col("after"), c) for n, c in used.items()}),
+            "kind": choose(contract, {n: F.lit(c.kind) for n, c in used.items()}),
+        }
+    )
+    latest = F.coalesce(F.col("fields_after"), F.col("fields_before"))
+    unknown = fine & contract.isNull()
+    keyless = fine & contract.isNotNull() & F.col("keytext").isNull()
+    problem = (
+        F.when(unknown, _problem("unknown_table", "entity", "the source maps no contract to this table"))
+        .when(keyless, _problem("missing_key", "key", "a key field of the contract is missing or null"))
+        .otherwise(F.col("problem"))
+    )
+    tag = tag_column(F.col("k_tag"), F.lit(source.tenant), contract, F.col("keytext"))
+    return rows.select(
+        "source", "place", "ordinal", "arrived", "rank", "op", "entity", "contract", "kind",
+        tag.alias("tag"),
+        F.coalesce(bucket_column(tag) % BUCKETS, F.lit(0)).alias("bucket"),
+        "keytext",
+        F.to_json("key").alias("key_json"),
+        F.to_json("before").alias("before_json"),
+        F.to_json("after").alias("after_json"),
+        "before_kind", "fields_before", "fields_after",
+        choose(contract, {n: consent_map(F.col("fields_after"), c) for n, c in used.items()}).alias("consent"),
+        F.coalesce(choose(contract, {n: _times(latest, c) for n, c in used.items()}), F.col("commit_time"), F.col("arrived")).alias("request_time"),
+        F.coalesce(choose(contract, {n: _first(latest, [x.source_field for _, x in c.consents if x.source_field]) for n, c in used.items()}), F.col("source")).alias("source_channel"),
+        choose(contract, {n: _from(latest, c.jurisdiction, F.lit(source.jurisdiction)) for n, c in used.items()}).alias("jurisdiction"),
+        choose(contract, {n: _from(latest, c.location, F.lit(source.location)) for n, c in used.items()}).alias("location"),
+        choose(contract, {n: _from(latest, c.locale, F.lit(source.locale)) for n, c in used.items()}).alias("locale"),
+        "commit_time", "position",
+        F.coalesce("ordering", "rank").alias("ordering"),
+        F.col("ordering").isNotNull().alias("ordered"),
+        F.coalesce("epoch", F.lit("")).alias("epoch"),
+        "txn", "reason", "skip",
+        problem.alias("problem"),
+        "masked",
+        F.when(problem.isNotNull(), masked_body(F.col("body"))).alias("body"),
+        "file", "line",
+    )  # fmt: skip
+
+
+def _blank(text: Column) -> Column:
+    return F.when(F.length(text) > 0, text)
+
+
+def _problem(code: str, path: str, detail: str) -> Column:
+    return F.struct(F.lit(code).alias("code"), F.lit(path).alias("path"), F.lit(detail).alias("detail"))

@@ -1,0 +1,68 @@
+"""`tidings bench`: numbers a claim can be checked with, each beside the bare limit of the same run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tidings.verbs.options import AsJson, Here, answer, note
+
+Events = Annotated[int, typer.Option("--events", min=1000, help="How many events.")]
+Subscribers = Annotated[int, typer.Option("--subscribers", min=1, max=200, help="How many subscribers.")]
+
+
+def register(app: typer.Typer) -> None:
+    bench = typer.Typer(no_args_is_help=True, help="Measure; nothing of the operator's folder is touched.")
+    bench.command("emit")(emit)
+    bench.command("deliver")(deliver)
+    bench.command("flat")(flat)
+    app.add_typer(bench, name="bench")
+
+
+def emit(
+    events: Events = 200_000,
+    subscribers: Subscribers = 30,
+    unsealed: Annotated[bool, typer.Option("--unsealed", help="Only without sealing.")] = False,
+    long: Annotated[bool, typer.Option("--long", help="Ten million events.")] = False,
+    directory: Here = Path("."),
+    as_json: AsJson = False,
+) -> None:
+    """Messages to journal rows: events/s, the bare limit, the ratio; sealed and unsealed."""
+    from tidings.benches.emit import measure
+
+    count = 10_000_000 if long else events
+    said: dict[str, Any] = measure(count, subscribers, sealed=not unsealed, say=note)
+    if not unsealed:
+        said["unsealed"] = measure(count, subscribers, sealed=False, say=note)
+    _say(said, as_json)
+
+
+def deliver(
+    events: Events = 10_000, subscribers: Subscribers = 10, directory: Here = Path("."), as_json: AsJson = False
+) -> None:
+    """Journal rows to acknowledgements against a sink on loopback, and a trickle of 100 changes timed one by one."""
+    from tidings.benches.deliver import measure
+
+    _say(measure(events, subscribers, say=note), as_json)
+
+
+def flat(
+    batches: Annotated[int, typer.Option("--batches", min=20, help="How many batches.")] = 200,
+    subjects: Annotated[int, typer.Option("--subjects", min=1000, help="Known subjects.")] = 1_000_000,
+    directory: Here = Path("."),
+    as_json: AsJson = False,
+) -> None:
+    """Cost per event as tables grow: the 10th batch beside the last, and commit times."""
+    from tidings.benches.flat import measure
+
+    _say(measure(batches, subjects, say=note), as_json)
+
+
+def _say(said: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        answer(said)
+        return
+    for name, value in said.items():
+        print(f"{name:>16}  {value}")

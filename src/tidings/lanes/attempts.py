@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidings.channels.call import Outcome
+from tidings.lanes.control import Request
 from tidings.lanes.member import Feed, Final, FinalName, PlannedCall, Rules, Verdict
 from tidings.lanes.recover import Recorded, Told
 from tidings.lanes.semantics import NOT_STARTED
@@ -205,3 +206,25 @@ def recorded(row: dict[str, Any]) -> Recorded:
         for m in members
     )
     return Recorded(row["cycle"], row["intent"], feed, told, seconds(row["started"]), seconds(row["finished"]))
+
+
+def outcomes(row: dict[str, Any]) -> list[Outcome]:
+    """What a lane learns from a row about its subscriber as a whole."""
+    finished = seconds(row["finished"])
+    return [
+        Outcome(
+            m["event_id"],
+            m["result"],
+            m["code"] or "",
+            status=row["status"] or 0,
+            retry_after=seconds(m["next_due"]) - finished if m["result"] == "throttled" and m["next_due"] else None,
+        )
+        for m in row["members"]
+    ]
+
+
+def asked_row(request: Request, seq: int, now: float, attestor: str) -> dict[str, Any]:
+    """An operator's request, taken up."""
+    call = PlannedCall(request.lane, seq, Feed("", ""), "send", (), now, False)
+    row = _row(call, "", (now, now), "control")
+    return row | {"call": f"control-{request.serial}", "entry": request.entry(attestor)}

@@ -157,7 +157,7 @@ def _replay(books: Books, store: Store, feed: Feed, since: float) -> None:
 def _finals(rows: Iterable[dict[str, Any]], feed: Feed) -> Iterable[tuple[Final, str]]:
     for row in rows:
         for m in row["members"] or ():
-            if m["final"] and (m["source"], m["generation"]) == feed:
+            if m["final"] and m["source"] == feed.source and m["generation"] == feed.generation:
                 at = row["finished"].timestamp()
                 strength = row["strength"] or "A0" if m["final"] == "acknowledged" else "A0"
                 yield Final(row["lane"], m["event_id"], feed, m["offset"], m["final"], m["code"] or "", at), strength

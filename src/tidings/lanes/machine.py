@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from tidings.channels.call import Outcome
 from tidings.lanes.breaker import Breaker, after_call
@@ -80,11 +80,11 @@ def offer(state: LaneState, feed: Feed, deliveries: Sequence[Delivery], upto: in
     return taken
 
 
-def reopen(state: LaneState, delivery: Delivery) -> bool:
-    """Take a dead letter up again, ahead of its subject's queue; False when it is already here."""
+def reopen(state: LaneState, delivery: Delivery, seq: int) -> bool:
+    """Take a dead letter up again, ahead of its subject's queue; False when it is already here. `seq` recorded the wish."""
     if delivery.event_id in state.unsettled:
         return False
-    delivery.reopened = True
+    delivery.reopened, delivery.begun = True, seq
     queue = state.queues.setdefault(delivery.subject, {})
     queue.setdefault(delivery.feed, deque()).appendleft(delivery)
     state.unsettled[delivery.event_id] = delivery
@@ -243,6 +243,18 @@ def skip(state: LaneState, event_id: str, final: FinalName, reason: str, now: fl
     return _end(state, delivery, final, reason, now)
 
 
+def withdraw(state: LaneState, call: PlannedCall, gone: Collection[str]) -> PlannedCall | None:
+    """Take deliveries out of a call that was not made yet; None when nothing is left of it."""
+    for event_id in gone:
+        state.unsettled[event_id].call = None
+    kept = tuple(member for member in call.members if member.event_id not in gone)
+    state.in_flight.pop(call.seq)
+    if not kept:
+        return None
+    state.in_flight[call.seq] = replace(call, members=kept)
+    return state.in_flight[call.seq]
+
+
 def release(state: LaneState, event_id: str) -> None:
     """A deferred delivery was decided again, and allowed."""
     if (delivery := state.unsettled.get(event_id)) is not None:
@@ -285,7 +297,7 @@ def next_due(state: LaneState, now: float) -> float:
 
 def _end(state: LaneState, delivery: Delivery, final: FinalName, code: str, now: float) -> Final:
     del state.unsettled[delivery.event_id]
-    if delivery.begun is not None:
+    if delivery.begun is not None and not delivery.reopened:
         state.ended.setdefault(delivery.feed, {})[delivery.offset] = delivery.begun
     queue = state.queues[delivery.subject]
     queue[delivery.feed].remove(delivery)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidings.channels.call import Outcome
-from tidings.lanes.machine import LaneState, enqueue, move, sent
+from tidings.lanes.machine import LaneState, enqueue, move, reopen, sent
 from tidings.lanes.member import Delivery, Feed, FinalName, PlannedCall, Rules, Verdict
 from tidings.lanes.semantics import ABSENT, CRASHED, ISOLATING, NOT_STARTED
 
@@ -59,9 +59,16 @@ def recorded_verdicts(verdicts: Sequence[Verdict], results: Sequence[str]) -> tu
 
 
 def recover(
-    rules: Rules, committed: Committed, journal: Mapping[Feed, Sequence[Delivery]], rows: Iterable[Recorded]
+    rules: Rules,
+    committed: Committed,
+    journal: Mapping[Feed, Sequence[Delivery]],
+    rows: Iterable[Recorded],
+    reopened: Mapping[int, Delivery] | None = None,
 ) -> tuple[LaneState, list[PlannedCall]]:
-    """The state as it was, and the calls that were intended and never reported."""
+    """The state as it was, and the calls that were intended and never reported.
+
+    `reopened` are dead letters an operator sent again, by the row that recorded the wish.
+    """
     state = LaneState(rules=rules, seq=committed.seq)
     for feed, cursor in committed.cursors.items():
         state.cursors[feed] = cursor
@@ -72,6 +79,8 @@ def recover(
     for row in sorted(rows, key=lambda row: (row.seq, not row.intent)):
         state.seq = max(state.seq, row.seq)
         _begin(state, row)
+        if reopened and row.seq in reopened:
+            reopen(state, reopened[row.seq], row.seq)
         if row.intent:
             intended[row.seq] = row
             continue

@@ -145,3 +145,19 @@ def deliveries(
                     )
                 )
     return made
+
+
+def keys_of(store: Store, keys: KeyFiles, feed: Feed, wanted: Mapping[int, str]) -> dict[str, tuple[bytes, bytes]]:
+    """Event id → (tag, key) of these offsets; an event whose person was erased is not in the answer."""
+    offsets = sorted(wanted)
+    files = [
+        file
+        for file in store.files("journal", column="offset", above=offsets[0] - 1, where=dict(feed._asdict()))
+        if "offset" not in file.minimum or file.minimum["offset"] <= offsets[-1]
+    ]
+    look = (ds.field("source") == feed.source) & (ds.field("generation") == feed.generation)
+    look &= ds.field("offset").isin(pa.array(offsets, pa.int64()))
+    rows = store.arrow("journal", ["event_id", "kid", "key_file"], files=files, filter=look).to_pylist()
+    names = {row["key_file"] for row in rows if row["key_file"]}
+    found = keys.load(names, {row["kid"] for row in rows if row["kid"]}) if names else {}
+    return {row["event_id"]: found[row["kid"]] for row in rows if row["kid"] in found}

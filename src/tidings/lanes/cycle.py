@@ -1,0 +1,280 @@
+"""The cycle around the machine: read the journal, gate, plan, record intents, send with one Spark job, record, settle.
+
+    offered ─plan→ calls ─intents→ attempts ─one job→ rows ─settle→ state ─commit(rows, cursors)→ attempts ─books→ settled
+
+The driver holds every lane's state; the tables hold enough to make it again. A lane that used up the fast job's time moves
+to one slow job in a thread of its own until it is quick again, so it holds nobody else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from tidings import crash
+from tidings.errors import TidingsError
+from tidings.lanes import machine
+from tidings.lanes.attempts import ended_row, intent_row, made_row, write
+from tidings.lanes.books import Books
+from tidings.lanes.gate import Gate, Regate
+from tidings.lanes.intake import Intake
+from tidings.lanes.job import plan_rows, sending, shared, written
+from tidings.lanes.lane import Lane, Tables
+from tidings.lanes.machine import NEVER
+from tidings.lanes.member import Final, PlannedCall
+from tidings.lanes.orders import Orders
+from tidings.lanes.recover import in_doubt
+from tidings.lanes.retry import moment
+from tidings.lanes.semantics import judge
+from tidings.lanes.send import Job
+from tidings.seal.keyfiles import KeyFiles
+from tidings.seal.keyring import Keyring
+from tidings.settings import Settings
+from tidings.store import Store
+
+BEGIN_SHARE = 0.5  # of a job's time in which calls may begin; each then has at least the rest of it
+CURSORS_EVERY_S = 30.0  # cursors that moved without a call are committed this often
+
+crash.POINTS["lanes.after_intent"] = "intents are committed, nothing is sent"
+crash.POINTS["lanes.after_send"] = "calls were made and their rows are written, nothing is committed"
+crash.POINTS["lanes.after_attempts_commit"] = "attempts and cursors are committed, the events are not settled"
+
+
+@dataclass
+class CycleReport:
+    """What one step did, and when there is something to do again."""
+
+    sent: int = 0
+    acknowledged: int = 0
+    dead: int = 0
+    ended: int = 0
+    settled: int = 0
+    taken: int = 0
+    unsettled: int = 0
+    parked: int = 0
+    next_due: float = NEVER
+    idle: bool = True
+
+    def as_dict(self) -> dict[str, Any]:
+        said = asdict(self)
+        return said | {"next_due": None if self.next_due == NEVER else self.next_due}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Calls on their way, and the folder their rows will be in."""
+
+    calls: tuple[PlannedCall, ...]
+    folder: str
+    future: Future[BaseException | None]
+
+
+class Cycle:
+    """All lanes of an operator. `step` does what is due now and returns; nothing runs between steps but the slow job."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        store: Store,
+        settings: Settings,
+        keyring: Keyring,
+        clock: Callable[[], float] = time.time,
+        regate: Regate | None = None,
+    ) -> None:
+        self.spark, self.store, self.settings, self.clock = spark, store, settings, clock
+        tables = Tables(store, KeyFiles(settings.data_path / "keys", keyring.derive("kek")), settings)
+        self.books = Books(f"tidings/{settings.tenant}", frozenset(settings.subscribers))
+        self.intake = Intake(tables, self.books)
+        self.gate = Gate(tables, keyring.derive("wire"), regate)
+        self.lanes: dict[str, Lane] = {}
+        self.orders = Orders(tables, self.books.attestor)
+        self._slow: Launch | None = None
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="slow-lanes")
+        self._version = store.transaction_version("attempts", "lanes") or 0
+        self._kept: dict[str, int] = {}
+        self._kept_at = 0.0
+        self._restore(tables)
+
+    def step(self) -> CycleReport:
+        """One pass over everything that is due."""
+        now, report = self.clock(), CycleReport()
+        rows = self.orders.take(self.lanes.values(), now)
+        report.taken = self.intake.take(self.lanes.values(), now)
+        rows += self._ended(self.gate.overdue(self.lanes.values(), now), report)
+        if self._slow is not None and self._slow.future.done():
+            self._collect(self._slow, report)
+            self._slow = None
+        fast, slow = self._planned(now, report, rows)
+        if rows:
+            self._commit(rows)
+        self._intend([*fast, *slow])
+        if slow:
+            self._slow = self._launch(slow, self.settings.run.slow_budget_s, self._thread)
+        if fast:
+            self._collect(self._launch(fast, self.settings.run.fast_budget_s, None), report)
+        self._keep_cursors(now)
+        report.settled = self.books.write(self.store, "books")
+        return self._look(report, self.clock())
+
+    def idle(self, patience: float = 0.0) -> bool:
+        """Nothing is under way, unread, or due within `patience` seconds."""
+        soon = self.clock() + patience
+        return self._slow is None and not self.intake.behind(self.lanes.values()) and self._next_due() > soon
+
+    def close(self) -> None:
+        """Wait for the calls under way and record what came back."""
+        if self._slow is not None:
+            self._collect(self._slow, CycleReport())
+            self._slow = None
+            self.books.write(self.store, "books")
+        self._thread.shutdown(wait=True)
+
+    def _restore(self, tables: Tables) -> None:
+        now, rows = self.clock(), []
+        feeds = self.intake.feeds()
+        for name, subscriber in self.settings.subscribers.items():
+            self.lanes[name] = lane = tables.restore(subscriber, feeds)
+            for call in lane.orphans:
+                told = judge(lane.state.rules, call, in_doubt(call), call.at, moment(now))
+                rows.append(made_row(lane.state.rules, call, told, (call.at, now), lane.job.by))
+                machine.settle(lane.state, call, told[1], told[0], now)
+            lane.orphans = []
+        if rows:
+            self._commit(rows)
+        self.intake.restore(self.lanes.values(), now)
+        self.books.write(self.store, "books")
+
+    # Planning
+
+    def _planned(
+        self, now: float, report: CycleReport, rows: list[dict[str, Any]]
+    ) -> tuple[list[PlannedCall], list[PlannedCall]]:
+        """Calls for the fast and for the slow job; what the gate takes out of them ends as rows."""
+        fast: list[PlannedCall] = []
+        slow: list[PlannedCall] = []
+        for lane in self.lanes.values():
+            patient = lane.patient()
+            if patient and self._slow is not None:
+                continue
+            budget = self.settings.run.slow_budget_s if patient else self.settings.run.fast_budget_s
+            (slow if patient else fast).extend(machine.plan(lane.state, now, lane.room(budget * BEGIN_SHARE)))
+        both, ends = self.gate.passed(self.lanes, [*fast, *slow], now)
+        rows += self._ended(ends, report)
+        patient_ones = {call.lane for call in slow}
+        return [c for c in both if c.lane not in patient_ones], [c for c in both if c.lane in patient_ones]
+
+    def _ended(self, ends: Iterable[tuple[Final, int]], report: CycleReport) -> list[dict[str, Any]]:
+        rows = []
+        for final, seq in ends:
+            lane = self.lanes[final.lane]
+            rows.append(ended_row(lane.state.rules, final, seq, lane.job.by))
+            self.books.note(final, "A0")
+            report.ended += 1
+            report.dead += final.final == "dead_lettered"
+        return rows
+
+    def _intend(self, calls: Sequence[PlannedCall]) -> None:
+        """What must not be sent twice is on the disk before it is sent once."""
+        rows = [intent_row(call, self.lanes[call.lane].job.by.channel) for call in calls if call.intent]
+        if rows:
+            self._commit(rows)
+            crash.point("lanes.after_intent")
+
+    # Sending
+
+    def _launch(self, calls: Sequence[PlannedCall], budget_s: float, thread: ThreadPoolExecutor | None) -> Launch:
+        folder = self.store.fresh("attempts")
+        lanes = {call.lane: self.lanes[call.lane] for call in calls}
+        slots = max(1, self.spark.sparkContext.defaultParallelism - 1) if thread is None else 1
+        tasks, many = shared(calls, {name: lane.state.rules.concurrency for name, lane in lanes.items()}, slots)
+        split = {name: len({tasks[i] for i, call in enumerate(calls) if call.lane == name}) for name in lanes}
+        job = Job({name: lane.job for name, lane in lanes.items()}, split, budget_s, budget_s * BEGIN_SHARE)
+        plan = plan_rows(calls, tasks, self.gate.opened)
+
+        def run() -> BaseException | None:
+            try:
+                sending(self.spark, self.store, (plan, many), job).write.parquet(folder)
+            except Exception as error:  # the rows that were written are still true; the rest is in doubt
+                return error
+            return None
+
+        if thread is not None:
+            return Launch(tuple(calls), folder, thread.submit(run))
+        future: Future[BaseException | None] = Future()
+        future.set_result(run())
+        return Launch(tuple(calls), folder, future)
+
+    def _collect(self, launch: Launch, report: CycleReport) -> None:
+        """Settle what came back and commit it with the cursors; a call without a row is in doubt."""
+        failure = launch.future.result()
+        crash.point("lanes.after_send")
+        rows, now = {row["call"]: row for row in written(launch.folder)}, self.clock()
+        missing = []
+        for call in launch.calls:
+            lane = self.lanes[call.lane]
+            if call.id not in rows:
+                told = judge(lane.state.rules, call, in_doubt(call), call.at, moment(now))
+                rows[call.id] = made_row(lane.state.rules, call, told, (call.at, now), lane.job.by)
+                missing.append(rows[call.id])
+            self._note(lane.settle(call, rows[call.id]), rows[call.id], report)
+        if missing:
+            write(missing, launch.folder)
+        for name in {call.lane for call in launch.calls}:
+            mine = [row for row in rows.values() if row["lane"] == name]
+            self.lanes[name].learn(mine, self.settings.run.fast_budget_s)
+        self._commit_folder(launch.folder)
+        crash.point("lanes.after_attempts_commit")
+        self.orders.shut_doors(self.lanes.values())
+        if failure is not None:
+            expected = "rows for all its calls"
+            words = f"the job that sends ended with {type(failure).__name__}"
+            now_what = "What it sent is recorded, the rest is in doubt. Run again."
+            raise TidingsError("send_failed", words, expected, now_what) from failure
+
+    def _note(self, finals: Iterable[Final], row: Mapping[str, Any], report: CycleReport) -> None:
+        report.sent += len(row["members"])
+        for final in finals:
+            self.books.note(final, row["strength"] or "A0" if final.final == "acknowledged" else "A0")
+            report.acknowledged += final.final == "acknowledged"
+            report.dead += final.final == "dead_lettered"
+            report.ended += 1
+
+    # Committing
+
+    def _commit(self, rows: list[dict[str, Any]]) -> None:
+        folder = self.store.fresh("attempts")
+        write(rows, folder)
+        self._commit_folder(folder)
+
+    def _commit_folder(self, folder: str | None) -> None:
+        cursors: dict[str, int] = {}
+        for lane in self.lanes.values():
+            cursors |= lane.transactions()
+        self._version += 1
+        self.store.commit("attempts", folder, app="lanes", version=self._version, cursors=cursors)
+        self._kept, self._kept_at = cursors, self.clock()
+
+    def _keep_cursors(self, now: float) -> None:
+        if now - self._kept_at < CURSORS_EVERY_S:
+            return
+        self._kept_at = now
+        if any(lane.transactions().items() - self._kept.items() for lane in self.lanes.values()):
+            self._commit_folder(None)
+
+    # Looking
+
+    def _next_due(self) -> float:
+        now = self.clock()
+        return min((machine.next_due(lane.state, now) for lane in self.lanes.values()), default=NEVER)
+
+    def _look(self, report: CycleReport, now: float) -> CycleReport:
+        report.unsettled = sum(len(lane.state.unsettled) for lane in self.lanes.values())
+        report.parked = sum(lane.state.parked(now) for lane in self.lanes.values())
+        report.next_due = self._next_due()
+        report.idle = not (report.sent or report.taken or report.ended) and report.next_due > now and self._slow is None
+        return report

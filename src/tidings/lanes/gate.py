@@ -1,0 +1,102 @@
+"""The gate at send: what was allowed when the event was journaled is asked again before it leaves.
+
+An erased person has no key any more; a hook may say that consent was withdrawn or a newer event was acknowledged; time ends
+what stayed undecided. What does not pass ends with a reason, and is recorded and attested like a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from tidings.lanes import machine
+from tidings.lanes.job import wire_subject
+from tidings.lanes.lane import Lane, Tables
+from tidings.lanes.member import Feed, Final, FinalName, PlannedCall
+from tidings.lanes.slices import keys_of
+
+# Members about to be sent → (lane, event id) → how it ends and why, or None to let it go.
+Regate = Callable[[Sequence[Mapping[str, Any]]], Mapping[tuple[str, str], tuple[FinalName, str] | None]]
+
+
+class Gate:
+    """`opened` holds key and wire subject of what passed last, for the job that sends it; nothing of it is kept longer."""
+
+    def __init__(self, tables: Tables, wire_key: bytes, regate: Regate | None = None) -> None:
+        self.tables, self.regate = tables, regate
+        self.opened: dict[tuple[str, str], tuple[bytes, str]] = {}
+        self._wire_key = wire_key
+
+    def passed(
+        self, lanes: Mapping[str, Lane], calls: Sequence[PlannedCall], now: float
+    ) -> tuple[list[PlannedCall], list[tuple[Final, int]]]:
+        """The calls without the members that may not leave, and those members' ends."""
+        self.opened = {}
+        if not calls:
+            return [], []
+        keys = self._keys(calls)
+        stopped = self._stopped(lanes, calls, keys)
+        kept, ends = [], []
+        for call in calls:
+            lane = lanes[call.lane]
+            gone = {m.event_id for m in call.members if (call.lane, m.event_id) in stopped}
+            left = machine.withdraw(lane.state, call, gone) if gone else call
+            for event_id in sorted(gone):
+                ends += _end(lane, event_id, *stopped[call.lane, event_id], now)
+            if left is None:
+                continue
+            kept.append(left)
+            for member in left.members:
+                tag, key = keys[call.feed, member.event_id]
+                self.opened[call.lane, member.event_id] = (key, wire_subject(self._wire_key, call.lane, tag))
+        return kept, ends
+
+    def overdue(self, lanes: Iterable[Lane], now: float) -> list[tuple[Final, int]]:
+        """Deliveries that end by time alone."""
+        ends: list[tuple[Final, int]] = []
+        for lane in lanes:
+            for delivery, final, reason in machine.overdue(lane.state, now):
+                ends += _end(lane, delivery.event_id, final, reason, now)
+        return ends
+
+    def _keys(self, calls: Sequence[PlannedCall]) -> dict[tuple[Feed, str], tuple[bytes, bytes]]:
+        """(feed, event id) → (tag, key), read anew at every send: what was erased a moment ago is not there."""
+        wanted: dict[Feed, dict[int, str]] = {}
+        for call in calls:
+            for member in call.members:
+                wanted.setdefault(call.feed, {})[member.offset] = member.event_id
+        return {
+            (feed, event_id): found
+            for feed, offsets in wanted.items()
+            for event_id, found in keys_of(self.tables.store, self.tables.keys, feed, offsets).items()
+        }
+
+    def _stopped(
+        self,
+        lanes: Mapping[str, Lane],
+        calls: Sequence[PlannedCall],
+        keys: Mapping[tuple[Feed, str], tuple[bytes, bytes]],
+    ) -> dict[tuple[str, str], tuple[FinalName, str]]:
+        stopped: dict[tuple[str, str], tuple[FinalName, str]] = {}
+        rows = []
+        for call in calls:
+            for member in call.members:
+                if (call.feed, member.event_id) not in keys:
+                    stopped[call.lane, member.event_id] = ("erased", "no_key")
+                    continue
+                delivery = lanes[call.lane].state.unsettled[member.event_id]
+                rows.append(
+                    {"lane": call.lane, "event_id": member.event_id, "tag": keys[call.feed, member.event_id][0]}
+                    | {"source": call.feed.source, "generation": call.feed.generation, "offset": member.offset}
+                    | {"change_type": member.change_type, "attempt": member.attempt, "since": delivery.since}
+                )
+        for place, verdict in (self.regate(rows) if self.regate and rows else {}).items():
+            if verdict is not None:
+                final, reason = verdict
+                stopped[place] = (final, reason)
+        return stopped
+
+
+def _end(lane: Lane, event_id: str, final: FinalName, reason: str, now: float) -> list[tuple[Final, int]]:
+    ended = machine.skip(lane.state, event_id, final, reason, now)
+    return [] if ended is None else [(ended, lane.state.seq)]

@@ -146,9 +146,10 @@ class Sequencer:
         self.admit(table, version)
         if not listed and not self._dense:
             return None
+        path = Index(self._folder, table).path
         self._log.check(listed)
         with self._log.stops_on_failure():
-            self._disk.append(Index(self._folder, table).path, wanted.pack())
+            self._disk.append(path, wanted.pack())
         self._last[table] = wanted
         self._pending = (table, wanted) if listed else None
         crash.point("ledger.intent")

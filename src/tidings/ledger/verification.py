@@ -177,6 +177,8 @@ def _verify_log(
     walk = _Walk(name, folder, verdict)
     heads = list(_heads(folder, verifier, walk))
     published = _published(folder, verifier, walk)
+    if not (folder / VKEY).is_file() or (folder / VKEY).read_bytes() != (verifier.vkey + "\n").encode():
+        walk.wrong("the public key beside it is another")
     if published is None:
         return
     for number, head in enumerate(heads):

@@ -465,6 +465,40 @@ def test_events_of_one_subject_keep_their_order_and_stop_at_the_first_failure() 
     assert codes[3:] == [("transient", "held_behind")] * 3
 
 
+@pytest.mark.parametrize("name", ["webhook", "yotpo_loyalty", "klaviyo"])
+def test_a_failure_holds_back_the_same_subject_and_nobody_else(name: str) -> None:
+    """One request each here; the second of the first subject must not overtake."""
+    members = (member(1, "email", "jo"), member(2, "email", "jo"), member(3, "email", "al"))
+    with serving(honest(shipped_manifest(name))) as vendor:
+        kind = honest(shipped_manifest(name))
+        vendor.behave = lambda request, sock: (500, {}, b"") if len(vendor.received) == 1 else kind(request, sock)
+        outcomes = opened(name, vendor.url).send(call(*members))
+    assert [one.code for one in outcomes] == ["status_500", "held_behind", "ok"]
+    assert len(vendor.received) == 2
+
+
+def test_what_was_refused_holds_nobody() -> None:
+    members = (member(1, "email", "jo", after={}), member(2, "email", "jo"))
+    with serving(honest(shipped_manifest("yotpo_loyalty"))) as vendor:
+        outcomes = opened("yotpo_loyalty", vendor.url).send(call(*members))
+    assert [one.code for one in outcomes] == ["missing_field", "ok"]
+
+
+@pytest.mark.parametrize("name", ["hubspot", "warehouse_http", "twilio"])
+def test_an_answer_that_should_speak_of_members_and_cannot_be_read_leaves_doubt(name: str) -> None:
+    status = {"twilio": 201}.get(name, 200)
+    change_type = "consent" if name == "twilio" else "email"
+    with serving(always(status, {}, HTML)) as vendor:
+        [outcome] = opened(name, vendor.url).send(call(member(1, change_type)))
+    assert (outcome.result, outcome.code) == ("in_doubt", "answer_unreadable")
+
+
+def test_a_job_without_an_id_cannot_be_followed_and_is_claimed_as_no_more_than_taken() -> None:
+    with serving(always(200)) as vendor:
+        [outcome] = opened("segment_privacy", vendor.url).send(call())
+    assert (outcome.result, outcome.strength, outcome.reference) == ("acknowledged", "A1", "")
+
+
 def test_a_job_is_followed_until_it_is_done() -> None:
     withdrawn = member(1, consent={"channel": "email", "state": "withdrawn"})
     with serving(honest(shipped_manifest("klaviyo"))) as vendor:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from tidings.channels.call import Call, Capabilities, Limits, Member, Outcome, in_order, never_raises
 from tidings.channels.client import Answer, Client, Fault, Request
 from tidings.channels.manifest import Batch, Manifest, Probe, Route, Verb
 from tidings.channels.mapping import Scope, Unusable
-from tidings.channels.members import by_item, count_invalid, job_of
+from tidings.channels.members import Held, by_item, count_invalid, followed
 from tidings.channels.normalise import ABSENT
 from tidings.channels.requests import Filled, Form, batches, build, encode, item_size
 from tidings.channels.verdict import Judge, decode, holds, status_in
@@ -52,18 +53,8 @@ class HttpChannel:
     def send(self, call: Call) -> list[Outcome]:
         run = _Run(self, time.monotonic() + call.timeout_s)
         groups, found = self._groups(call.members)
-        failed: set[str] = set()
         for group in groups:
-            ready = [member for member in group.members if member.subject not in failed]
-            held = [member for member in group.members if member.subject in failed]
-            found += [
-                _outcome(member, "transient", "held_behind", "an earlier event of this subject failed")
-                for member in held
-            ]
-            outcomes = run.route(group.route, ready)
-            bad = {outcome.event_id for outcome in outcomes if outcome.result != "acknowledged"}
-            failed |= {member.subject for member in group.members if member.event_id in bad}
-            found += outcomes
+            found += run.route(group.route, group.members)
         return in_order(call, found)
 
     @never_raises
@@ -125,6 +116,7 @@ class _Run:
 
     def __init__(self, channel: HttpChannel, deadline: float) -> None:
         self.channel, self.deadline, self.next_at = channel, deadline, 0.0
+        self.held = Held()
 
     def route(self, route: Route, members: Sequence[Member]) -> list[Outcome]:
         """Every verb of the route in turn; a member goes on as long as it is acknowledged."""
@@ -134,6 +126,7 @@ class _Run:
             verb = self.channel.manifest.verbs[name]
             usable, outcomes = self._usable(verb, waiting, name in route.optional)
             outcomes += self._verb(verb, usable)
+            self.held.note(waiting, outcomes)
             for outcome in outcomes:
                 if outcome.result == "acknowledged":
                     so_far[outcome.event_id] = _weaker(so_far.get(outcome.event_id), outcome)
@@ -158,7 +151,7 @@ class _Run:
 
     def _verb(self, verb: Verb, members: Sequence[Member]) -> list[Outcome]:
         if verb.batch is None:
-            return [self._single(verb, member) for member in members]
+            return [self.held.unless(member, partial(self._single, verb)) for member in members]
         most_bytes = min(verb.batch.max_bytes, self.channel.limits.max_bytes)
         found: list[Outcome] = []
         filled: list[Filled] = []
@@ -169,7 +162,11 @@ class _Run:
             else:
                 found.append(ready)
         for chunk in batches(filled, verb.batch, most_bytes):
-            found += self._chunk(verb, chunk)
+            free = [one for one in chunk if one.member.subject not in self.held]
+            found += [self.held.behind(one.member) for one in chunk if one.member.subject in self.held]
+            outcomes = self._chunk(verb, free) if free else []
+            self.held.note([one.member for one in free], outcomes)
+            found += outcomes
         return found
 
     def _filled(self, batch: Batch, member: Member, most_bytes: int) -> Filled | Outcome:
@@ -192,7 +189,7 @@ class _Run:
             extra[self.channel.manifest.idempotency_header] = member.idempotency_key
         form = Form(verb.method, verb.path, verb.query, {**verb.headers, **extra}, verb.encoding, verb.timeout_s)
         outcome, body = self._judged(verb, self.exchange(form, scope, verb.body))
-        return replace(outcome, event_id=member.event_id, reference=job_of(verb, outcome, body))
+        return replace(followed(verb, outcome, body), event_id=member.event_id)
 
     def _chunk(self, verb: Verb, chunk: Sequence[Filled]) -> list[Outcome]:
         """One request for many members; halved where only a count says that some of them are bad."""
@@ -201,8 +198,11 @@ class _Run:
         assert verb.batch is not None
         items = (verb.batch.at, [one.item for one in chunk])
         outcome, body = self._judged(verb, self.exchange(form, self.channel.scope, verb.body, items))
-        outcome = replace(outcome, reference=job_of(verb, outcome, body))
+        outcome = followed(verb, outcome, body)
         if outcome.result == "acknowledged" and verb.items is not None:
+            if body is ABSENT:
+                unread = replace(outcome, result="in_doubt", code="answer_unreadable", strength="A0", reference="")
+                return [replace(unread, event_id=member.event_id) for member in members]
             return by_item(verb.items, members, self.channel.scope, (outcome, body))
         if outcome.result == "acknowledged" and verb.counts and count_invalid(verb.counts, body) > 0:
             if len(chunk) == 1:

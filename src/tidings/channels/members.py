@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,9 +39,39 @@ def count_invalid(counts: Counts, body: Any) -> int:
     return found if isinstance(found, int) and not isinstance(found, bool) else 0
 
 
-def job_of(verb: Verb, outcome: Outcome, body: Any) -> str:
-    """The subscriber's name for the job it started."""
-    return short_code(dig(body, verb.job)) if verb.job and outcome.result == "acknowledged" else ""
+def followed(verb: Verb, outcome: Outcome, body: Any) -> Outcome:
+    """The outcome with the subscriber's name for the job it started; with none there is nothing to follow."""
+    if not verb.job or outcome.result != "acknowledged":
+        return outcome
+    job = short_code(dig(body, verb.job))
+    return replace(outcome, reference=job) if job else replace(outcome, strength=min(outcome.strength, "A1"))
+
+
+class Held:
+    """The subjects of a call whose events must wait, since an earlier one of theirs failed."""
+
+    def __init__(self) -> None:
+        self._subjects: set[str] = set()
+
+    def __contains__(self, subject: str) -> bool:
+        return subject in self._subjects
+
+    def note(self, members: Sequence[Member], outcomes: Sequence[Outcome]) -> None:
+        """What was refused is settled and holds nobody; what failed does."""
+        failed = {one.event_id for one in outcomes if one.result not in ("acknowledged", "refused")}
+        self._subjects |= {member.subject for member in members if member.event_id in failed}
+
+    def behind(self, member: Member) -> Outcome:
+        detail = "an earlier event of this subject failed in the same call"
+        return Outcome(member.event_id, "transient", "held_behind", detail=detail)
+
+    def unless(self, member: Member, send: Callable[[Member], Outcome]) -> Outcome:
+        """Send, unless the subject is held; and hold it when that fails."""
+        if member.subject in self:
+            return self.behind(member)
+        outcome = send(member)
+        self.note([member], [outcome])
+        return outcome
 
 
 def _name(items: Items, member: Member, place: int, scope: Scope) -> str:

@@ -25,6 +25,7 @@ from typing import Any
 from tidings.channels.call import Call, Capabilities, Limits, Member, Outcome, all_members, in_order, never_raises
 from tidings.channels.client import Client, Fault, Request
 from tidings.channels.manifest import Hook, Success
+from tidings.channels.members import Held
 from tidings.channels.signing import sign
 from tidings.channels.verdict import Judge
 from tidings.stages import envelope
@@ -54,7 +55,8 @@ class WebhookChannel:
         deadline = time.monotonic() + call.timeout_s
         if self.hook.mode == "batched":
             return self._batch(call, deadline)
-        return [self._one(member, deadline) for member in call.members]
+        held = Held()
+        return [held.unless(member, lambda one: self._one(one, deadline)) for member in call.members]
 
     @never_raises
     def probe(self, call: Call) -> list[Outcome]:

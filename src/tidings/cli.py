@@ -16,12 +16,18 @@ from tidings.errors import TidingsError
 VERBS = {
     "init": "init",
     "check": "check",
+    "run": "run",
+    "status": "status",
+    "timeline": "timeline",
+    "explain": "explain",
+    "quarantine": "quarantine",
     "prove": "prove",
     "verify": "verify",
+    "bench": "bench",
     "schemas": "schemas",
 }
-# The steps of `tidings try`, which run one step on what they are given.
-STEPS: dict[str, str] = {}
+# The modules behind `tidings try`, which runs one step on what it is given.
+STEPS = ("try_detect", "try_gate")
 
 UNEXPECTED = 70  # EX_SOFTWARE of sysexits.h
 
@@ -40,9 +46,9 @@ def application(wanted: str = "") -> typer.Typer:
     for verb, module in VERBS.items():
         if not wanted or wanted == verb:
             importlib.import_module(f"tidings.verbs.{module}").register(app)
-    if STEPS and wanted in ("", "try"):
+    if wanted in ("", "try"):
         steps = typer.Typer(no_args_is_help=True, help="Run one step on what you give it.", rich_markup_mode=None)
-        for module in STEPS.values():
+        for module in STEPS:
             importlib.import_module(f"tidings.verbs.{module}").register(steps)
         app.add_typer(steps, name="try")
     return app

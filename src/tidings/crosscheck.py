@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tidings.contract import CHANGE_TYPES, LIFE_CYCLE, Contract
 from tidings.errors import ConfigurationError, Problem, Refused
-from tidings.reading import did_you_mean, listed
+from tidings.reading import did_you_mean, listed, shown
 from tidings.secret import readable_by_others, resolve
 from tidings.shapes import Operator, Source, Subscriber
 from tidings.yaml_lines import Document, Place
@@ -279,4 +279,4 @@ def _known(page: Document, place: Place, name: str, names: Iterable[str], code: 
     """A problem when `name` is none of `names`."""
     if name not in (known := set(names)):
         what_now = f"Name one that exists.{did_you_mean(name, known)}"
-        yield page.problem(place, code, name[:40], f"one of {listed(known)}", what_now)
+        yield page.problem(place, code, shown(place, name), f"one of {listed(known)}", what_now)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tidings import yaml_lines
 from tidings.errors import Problem
-from tidings.reading import did_you_mean, listed
+from tidings.reading import did_you_mean, listed, shown
 from tidings.yaml_lines import Document, Place, Value
 
 KEYS = ("version", "include", "rules")
@@ -87,7 +87,9 @@ def _included(own: list[Document]) -> tuple[list[Document], list[Problem]]:
             continue
         if name not in shelf or not str(shelf[name]).endswith(".yaml"):
             what_now = f"Name one of them.{did_you_mean(name, shelf)}"
-            problems.append(document.problem(place, "unknown_include", name[:40], f"one of {listed(shelf)}", what_now))
+            problems.append(
+                document.problem(place, "unknown_include", shown(place, name), f"one of {listed(shelf)}", what_now)
+            )
             continue
         label = f"catalog/anchors/{name}.yaml"
         included, wrong = yaml_lines.parse(shelf[name].read_text(encoding="utf-8"), label)

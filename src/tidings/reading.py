@@ -69,8 +69,8 @@ def shown(place: Place, value: Value) -> str:
     """A value as a message may repeat it: its kind alone wherever a secret could stand."""
     if isinstance(value, dict | list):
         return "a list" if isinstance(value, list) else "a mapping"
-    if value is None:
-        return "nothing"
+    if value is None or value == "":
+        return "nothing" if value is None else "empty text"
     if any(_SECRET_PLACE.search(step) for step in place if isinstance(step, str)):
         return "text that does not fit" if isinstance(value, str) else f"a {type(value).__name__} value"
     text = str(value).lower() if isinstance(value, bool) else str(value)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidings import yaml_lines
 from tidings.contract import CHANGE_TYPES, LIFE_CYCLE
 from tidings.errors import ConfigurationError, Refused
 from tidings.secret import Secret, resolve
-from tidings.settings import load, master_key
+from tidings.settings import examine, load, master_key
 from tidings.verbs.init import write
 
 CANARY = "hunter2-canary"
@@ -187,25 +188,25 @@ def test_a_near_miss_is_named(folder: Path) -> None:
 
 
 def test_a_right_folder_is_read_whole(folder: Path) -> None:
-    settings = load(folder)
-    assert settings.tenant == "shop"
-    assert settings.locations[("shop", "sf-01")].jurisdiction == "US-CA"
-    assert settings.locations[("shop", "online")].routing_hint == "us"
-    assert set(settings.subscribers) == {"hook", "newsletter"}
-    assert settings.change_types == (*CHANGE_TYPES, *LIFE_CYCLE)
-    customer = settings.entities["customer"]
+    shop = load(folder)
+    assert shop.tenant == "shop"
+    assert shop.locations[("shop", "sf-01")].jurisdiction == "US-CA"
+    assert shop.locations[("shop", "online")].routing_hint == "us"
+    assert set(shop.subscribers) == {"hook", "newsletter"}
+    assert shop.change_types == (*CHANGE_TYPES, *LIFE_CYCLE)
+    customer = shop.entities["customer"]
     assert customer.name == "customer"
     assert ("email", "email") in customer.typed_fields
     assert customer.change_types == ("email", "phone", "address", "consent", "tier")
     assert set(customer.event_types) == {*customer.change_types, *LIFE_CYCLE}
     assert customer.life_cycle("soft_delete") == ("deleted_at",)
-    assert settings.subscribers["hook"].semantics_for("consent") == "exactly-once"
-    assert settings.subscribers["hook"].sla_for("tier") == 900
-    assert settings.subscribers["hook"].wants("consent", "customer")
-    assert not settings.subscribers["newsletter"].wants("address", "customer")
-    assert settings.warnings == ()
-    assert len(master_key(settings)) == 32
-    assert pickle.loads(pickle.dumps(settings)).tenant == "shop"
+    assert shop.subscribers["hook"].semantics_for("consent") == "exactly-once"
+    assert shop.subscribers["hook"].sla_for("tier") == 900
+    assert shop.subscribers["hook"].wants("consent", "customer")
+    assert not shop.subscribers["newsletter"].wants("address", "customer")
+    assert shop.warnings == ()
+    assert len(master_key(shop)) == 32
+    assert pickle.loads(pickle.dumps(shop)).tenant == "shop"
 
 
 def test_reading_verbs_need_no_subscriber_secret(folder: Path) -> None:
@@ -274,3 +275,40 @@ def test_plain_values_mean_what_they_look_like(case: str) -> None:
 def test_no_text_breaks_the_reader(text: str) -> None:
     document, problems = yaml_lines.parse(text, "x.yaml")
     assert (document is None) == bool(problems)
+
+
+FILES = (TOP, CRM, CUSTOMER, HOOK, "subscribers/newsletter.yaml", "policy/starter.yaml")
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(["*", "env:A", "file:../x", "-", "a.b"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def operator(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("operator") / "shop"
+    write(root)
+    return root
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_any_value_anywhere_is_a_problem_or_fine_and_never_a_crash(operator: Path, data: st.DataObject) -> None:
+    file = operator / data.draw(st.sampled_from(FILES))
+    text = file.read_text()
+    document, _ = yaml_lines.parse(text, file.name)
+    assert document is not None
+    place = data.draw(st.sampled_from(sorted(document.lines, key=repr)))
+    tree = {"": document.data}
+    holder, step = tree, ""
+    for part in place:
+        holder, step = holder[step], part
+    holder[step] = data.draw(ODD)
+    try:
+        file.write_text(json.dumps(tree[""]))
+        found, problems = examine(operator)
+        assert found is not None or problems
+        assert all(p.code and p.found and p.expected and p.what_now for p in problems)
+    finally:
+        file.write_text(text)

@@ -1,29 +1,19 @@
-"""Where an operator's ledger is, what it is called and which key signs it: one answer for the writer and every reader."""
+"""Where an operator's ledger is, what it is called and which key signs it: the readers' side of it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tidings.errors import TidingsError
-from tidings.ledger.classes import ROOT, Ledger
+from tidings.ledger.classes import ROOT
 from tidings.ledger.note import Signer
-
-if TYPE_CHECKING:
-    from tidings.settings import Settings
 
 PURPOSE = "ledger-sign"
 
 
 def origin(tenant: str) -> str:
     """The ledger's name; each log's is this and the log's own name."""
-    return f"tidings/{tenant}/ledger"
-
-
-def open_ledger(settings: Settings) -> Ledger:
-    """The one writer of this operator's ledger."""
-    seed = settings.keyring.derive(PURPOSE)
-    return Ledger(settings.data_path / "ledger", origin(settings.tenant), seed)
+    return f"tidings.local/{tenant}"
 
 
 def ledger_folder(directory: Path) -> Path:

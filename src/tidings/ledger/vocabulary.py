@@ -160,9 +160,12 @@ VOCABULARY: Mapping[str, tuple[Mapping[str, Check], Mapping[str, Check]]] = {
 }
 
 
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
 def canonical(value: Value) -> bytes:
     """RFC 8785 bytes. With ASCII keys and no floats the standard encoder gives the same, four times as fast."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return _ENCODER.encode(value).encode()
 
 
 def refused(path: str, found: str, expected: str) -> Refused:
@@ -174,7 +177,9 @@ def _check_value(value: Any, path: str, depth: int) -> None:
     if depth > MAX_DEPTH:
         raise refused(path, "nesting too deep", f"at most {MAX_DEPTH} levels")
     if isinstance(value, str):
-        if len(value.encode(errors="surrogatepass")) > MAX_TEXT or _CONTROL.search(value):
+        if (len(value) > MAX_TEXT // 4 and len(value.encode(errors="surrogatepass")) > MAX_TEXT) or _CONTROL.search(
+            value
+        ):
             raise refused(path, "a text too long or with control characters", f"at most {MAX_TEXT} plain bytes")
     elif isinstance(value, dict):
         for key, inner in value.items():
@@ -220,15 +225,11 @@ def encode_entry(entry: Mapping[str, Any]) -> bytes:
     return data
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise refused("", "a key that comes twice", "each key once")
-    return found
-
-
 def _no_float(_: str) -> None:
     raise refused("", "a number with a fraction or an exponent", "integers")
+
+
+_DECODER = json.JSONDecoder(parse_float=_no_float, parse_constant=_no_float)
 
 
 def validate_entry(data: bytes) -> dict[str, Any]:
@@ -236,11 +237,12 @@ def validate_entry(data: bytes) -> dict[str, Any]:
     if len(data) > MAX_ENTRY:
         raise refused("", f"{len(data)} bytes", f"at most {MAX_ENTRY}")
     try:
-        entry = json.loads(data, object_pairs_hook=_unique, parse_float=_no_float, parse_constant=_no_float)
+        entry = _DECODER.decode(data.decode())
     except (ValueError, RecursionError):
         raise refused("", "something that is not JSON", "a JSON object") from None
     if not isinstance(entry, dict):
         raise refused("", "something that is not an object", "a JSON object")
+    # A key that comes twice is read once, so it cannot come back as the same bytes.
     if encode_entry(entry) != data:
         raise refused("", "another spelling of the same entry", "RFC 8785 bytes")
     return entry

@@ -103,7 +103,7 @@ def _calls(store: Store, event: str, after: datetime, until: datetime | None) ->
     found = []
     rows = store.arrow("attempts", ["finished", "members", "entry"], filter=look).to_pylist()
     for row in sorted(rows, key=lambda row: row["finished"]):
-        members = [(member["event_id"], member["result"]) for member in row["members"]]
+        members = [(member["event_id"], member["result"]) for member in row["members"] or []]
         if event not in {member for member, _ in members}:
             continue
         if json.loads(row["entry"])["members_root"] != members_root(members).hex():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,6 +98,13 @@ def test_what_is_built_is_valid_and_canonical(entry: Any) -> None:
     data = entry.encode()
     assert validate_entry(data)["kind"] == entry.KIND
     assert rfc8785.dumps(json.loads(data)) == data
+
+
+def test_every_field_is_documented() -> None:
+    said = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="utf-8")
+    words = set(re.findall(r"`([a-z_]+)`", said)) | set(re.findall(r"^### ([a-z]+)$", said, re.MULTILINE))
+    fields = {name for shape in VOCABULARY.values() for part in shape for name in part}
+    assert (fields | set(VOCABULARY)) - words == set()
 
 
 def test_every_kind_is_built_somewhere() -> None:

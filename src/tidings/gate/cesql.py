@@ -23,12 +23,17 @@ SPACES = " \t\n\r\x0b\x0c"
 
 Value: TypeAlias = str | int | bool
 
-# What an envelope carries; a filter that names anything else would never match and is refused.
+# What an envelope carries and the journal knows; a filter that names anything else would never match and is refused.
 ATTRIBUTES = (
-    "id", "source", "specversion", "type", "subject", "time", "datacontenttype", "dataschema", "sequence", "partitionkey",
-    "correlationid", "causationid", "recordedtime", "tenant", "banner", "location", "locale", "routinghint", "hlctime", "subjectseq",
-    "schemaversion", "policyversion", "entity", "operation",
+    "id", "source", "specversion", "type", "time", "datacontenttype", "dataschema", "sequence", "correlationid", "causationid",
+    "recordedtime", "tenant", "banner", "location", "locale", "routinghint", "hlctime", "subjectseq", "schemaversion",
 )  # fmt: skip
+_UNSEEN = {
+    "subject": "each subscriber is given its own pseudonym when the event is sent",
+    "partitionkey": "each subscriber is given its own pseudonym when the event is sent",
+    "policyversion": "filters are looked at before the decision",
+    "data": "filters look at attributes only",
+}
 
 
 class CesqlError(ValueError):
@@ -226,9 +231,6 @@ class _Parser:
         return tree
 
     def _logic(self) -> Node:
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise CesqlError(self.now.column, f"nested deeper than {MAX_DEPTH}")
         parts, name = [self._comparison()], ""
         while token := self._take("AND", "OR", "XOR"):
             if name and token.value != name:
@@ -237,7 +239,6 @@ class _Parser:
                 )
             name = token.value
             parts.append(self._comparison())
-        self.depth -= 1
         tree = parts.pop()
         while parts:
             tree = Binary(name, _cast(parts.pop(), "boolean"), _cast(tree, "boolean"), "boolean")
@@ -285,6 +286,7 @@ class _Parser:
                 return tree
 
     def _unary(self) -> Node:
+        # Every way of nesting passes here once per level, so this is the only place that counts.
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise CesqlError(self.now.column, f"nested deeper than {MAX_DEPTH}")
@@ -338,6 +340,8 @@ class _Parser:
             expected = "an attribute name (small letters and digits)"
             raise CesqlError(token.column, f"expected {expected}, found {token}")
         if self.attributes is not None and token.value not in self.attributes:
+            if token.value in _UNSEEN:
+                raise CesqlError(token.column, f"a filter cannot see {token}: {_UNSEEN[token.value]}")
             near = difflib.get_close_matches(token.value, self.attributes, 1)
             hint = f"did you mean {near[0]}?" if near else "expected one of " + ", ".join(self.attributes)
             raise CesqlError(token.column, f"no attribute is called {token}; {hint}")

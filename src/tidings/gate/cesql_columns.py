@@ -8,6 +8,7 @@ from functools import reduce
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from tidings.contract import LIFE_CYCLE
 from tidings.gate import cesql
 from tidings.gate.cesql import (
     INT_MAX,
@@ -26,24 +27,47 @@ from tidings.gate.cesql import (
 )
 
 _SPARK = {"string": "string", "integer": "bigint", "boolean": "boolean"}
-_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"
 _PLAIN = {
-    "id": "event_id", "sequence": "ordering", "correlationid": "correlation", "causationid": "causation", "tenant": "tenant",
-    "banner": "banner", "location": "location", "locale": "locale", "routinghint": "routing_hint", "hlctime": "hlc",
-    "subjectseq": "subjectseq", "schemaversion": "schema_version", "policyversion": "policy_version", "entity": "entity",
-    "operation": "operation", "source": "source",
+    "id": "event_id", "correlationid": "correlation", "causationid": "causation", "tenant": "tenant", "banner": "banner",
+    "location": "location", "locale": "locale", "routinghint": "routing_hint", "hlctime": "hlc", "schemaversion": "schema_version",
 }  # fmt: skip
 
 
+SEQUENCE_WIDTH = 20
+
+
 def journal_attributes(columns: Sequence[str]) -> dict[str, Column]:
-    """Envelope attribute → column, for those of the journal's columns that are there."""
+    """Envelope attribute → column, for those of the journal's columns that are there; the same text the envelope carries."""
     found = {name: F.col(column).cast("string") for name, column in _PLAIN.items() if column in columns}
-    if "change_type" in columns:
-        found["type"] = F.concat(F.lit("tidings."), F.col("change_type"), F.lit(".changed"))
-    for name, column in (("time", "time"), ("recordedtime", "recorded")):
-        if column in columns:
-            found[name] = F.date_format(column, _TIME)
-    return found | {"specversion": F.lit("1.0")}
+    found |= {name: _padded(F.col(column)) for name, column in _NUMBERS if column in columns}
+    found |= {name: _instant(F.col(column)) for name, column in _TIMES if column in columns}
+    if {"change_type", "entity"} <= set(columns):
+        life = F.concat(F.lit("tidings."), F.col("entity"), F.lit("."), F.col("change_type"))
+        typed = F.concat(F.lit("tidings."), F.col("change_type"), F.lit(".changed"))
+        found["type"] = F.when(F.col("change_type").isin(*LIFE_CYCLE), life).otherwise(typed)
+    if {"tenant", "source"} <= set(columns):
+        found["source"] = F.concat(F.lit("/"), F.concat_ws("/", "tenant", "source"))
+    if {"entity", "schema_version"} <= set(columns):
+        version = F.url_encode(F.coalesce("schema_version", F.lit("1")))
+        found["dataschema"] = F.concat(F.lit("urn:tidings:"), F.col("entity"), F.lit(":"), version)
+    # An attribute without a value is not in the envelope.
+    found = {name: F.when(F.length(column) > 0, column) for name, column in found.items()}
+    return found | {"specversion": F.lit("1.0"), "datacontenttype": F.lit("application/json")}
+
+
+_NUMBERS = (("sequence", "offset"), ("subjectseq", "subjectseq"))
+_TIMES = (("time", "time"), ("recordedtime", "recorded"))
+
+
+def _padded(number: Column) -> Column:
+    return F.lpad(number.cast("string"), SEQUENCE_WIDTH, "0")
+
+
+def _instant(time: Column) -> Column:
+    """RFC 3339 in UTC with six digits, or none when they are all zero."""
+    whole = F.date_format(time, "yyyy-MM-dd'T'HH:mm:ss")
+    micros = F.pmod(F.unix_micros(time), F.lit(1_000_000))
+    return F.concat(whole, F.when(micros == 0, F.lit("Z")).otherwise(F.date_format(time, ".SSSSSS'Z'")))
 
 
 def filter_column(expression: str, attributes: Mapping[str, Column]) -> Column:
@@ -147,7 +171,7 @@ def _called(tree: Call, parts: list[Column]) -> Column:
         case "CONCAT_WS":
             between = [piece for part in parts[1:] for piece in (first, part)][1:]
             # concat_ws would skip an argument that failed; concat does not.
-            return F.concat(*between) if between else F.when(first.isNotNull(), F.lit(""))
+            return F.when(first.isNotNull(), F.concat(*between) if between else F.lit(""))
         case "LOWER":
             return F.lower(first)
         case "UPPER":

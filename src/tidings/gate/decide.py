@@ -92,9 +92,14 @@ def _decide(policy: Policy, facts: Mapping[str, Value], recipient: Recipient) ->
 
 
 def decide_all(policy: Policy, situation: Mapping[str, Value], engine: Engine | None = None) -> dict[str, Any]:
-    """The decision row of a situation: every recipient that is part of it, in the order of their names."""
-    engine = engine or NativeEngine(policy)
+    """The decision row of a situation."""
     facts = complete(situation)
+    return as_row(policy, facts, told(policy, facts, engine))
+
+
+def told(policy: Policy, facts: Mapping[str, Value], engine: Engine | None = None) -> list[Decision]:
+    """Every recipient that is part of the situation, in the order of their names, told or not."""
+    engine = engine or NativeEngine(policy)
     decisions = []
     for recipient in sorted(policy.recipients, key=lambda each: each.subscriber):
         if not recipient.holds(facts["entity"]):
@@ -102,7 +107,7 @@ def decide_all(policy: Policy, situation: Mapping[str, Value], engine: Engine | 
         decision = engine.decide(facts, recipient)
         if recipient.subscribed(facts["change_type"]) or decision.reach != "subscribed":
             decisions.append(decision)
-    return as_row(policy, facts, decisions)
+    return decisions
 
 
 def as_row(policy: Policy, facts: Mapping[str, Value], decisions: Sequence[Decision]) -> dict[str, Any]:
@@ -110,9 +115,7 @@ def as_row(policy: Policy, facts: Mapping[str, Value], decisions: Sequence[Decis
     kept = {name: facts[name] for name in policy.facts}
     clocks = sorted({clock for decision in decisions for clock in decision.clocks})
     recipients = [
-        asdict(decision)
-        | {"clocks": [clocks.index(clock) for clock in decision.clocks], "anchors": dict(decision.anchors)}
-        for decision in decisions
+        _plain(decision) | {"clocks": [clocks.index(clock) for clock in decision.clocks]} for decision in decisions
     ]
     return {
         "situation": situation_id(policy.version, kept),
@@ -121,6 +124,11 @@ def as_row(policy: Policy, facts: Mapping[str, Value], decisions: Sequence[Decis
         "clocks": [asdict(clock) for clock in clocks],
         "recipients": recipients,
     }
+
+
+def _plain(decision: Decision) -> dict[str, Any]:
+    """As it comes back from JSON, so that a table that was read equals the one that was written."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(decision).items()}
 
 
 def situation_id(policy_version: str, facts: Mapping[str, Value]) -> str:

@@ -10,7 +10,10 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from tidings.contract import Contract
 
 Value: TypeAlias = str | bool | None
 
@@ -133,6 +136,7 @@ _EEA = frozenset(
 )  # the EEA, and EU for a record that says no more
 _REGIMES = {"GB": "uk", "US": "us", "CA": "ca", "BR": "br"}
 _ERASING = frozenset({"delete", "soft_delete", "erasure", "truncate", "tombstone"})
+_IMPERSONAL = ("location", "inventory")
 _CONSENTING = frozenset({"consent", "suppression", "subscription", "preference"})
 
 
@@ -163,6 +167,19 @@ def _duty(facts: Mapping[str, Value]) -> Value:
     return NONE if change is not None else None
 
 
+def personal(contract: Contract) -> bool:
+    """Does the contract hold somebody's data? Places and stock do not unless a field says so itself."""
+    rules = list(contract.fields.values())
+    if contract.kind in _IMPERSONAL:
+        rules = [rule for rule in rules if "class_" in rule.model_fields_set]
+    return any(rule.class_ in ("personal", "sensitive") for rule in rules)
+
+
+def sensitive_types(contract: Contract) -> frozenset[str]:
+    """The change types that a sensitive field makes."""
+    return frozenset(rule.type for rule in contract.fields.values() if rule.type and rule.class_ == "sensitive")
+
+
 def fact_named(name: str, recipient: bool) -> Fact | None:
     """The fact a rule names, derived ones included."""
     if recipient:
@@ -179,12 +196,13 @@ def nearest(name: str, recipient: bool) -> str:
 
 def complete(facts: Mapping[str, object]) -> dict[str, Value]:
     """A situation with every fact present: what was not said takes its default."""
-    return {
-        name: _plain(facts.get(name)) if facts.get(name) is not None else fact.default for name, fact in FACTS.items()
-    }
+    return {name: _plain(facts.get(name), fact.default) for name, fact in FACTS.items()}
 
 
-def _plain(value: object) -> Value:
+def _plain(value: object, default: Value) -> Value:
+    """`unknown` and nothing are one situation wherever nothing means unknown."""
+    if value is None or (value == UNKNOWN and default is None):
+        return default
     return value if isinstance(value, bool) else str(value)
 
 

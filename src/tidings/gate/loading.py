@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING
 
+from tidings import yaml_lines
 from tidings.errors import ConfigurationError, Problem
 from tidings.gate import cesql
 from tidings.gate.facts import complete, derive
@@ -13,9 +14,9 @@ from tidings.gate.policy import Policy, Recipient
 from tidings.gate.rule_reader import Reading
 from tidings.gate.rules import Rule, judge
 from tidings.gate.statutes import Statute, read_statutes
+from tidings.policy import RuleDocument
 
 if TYPE_CHECKING:
-    from tidings.policy import RuleDocument
     from tidings.settings import Settings
     from tidings.shapes import Subscriber
 
@@ -47,6 +48,19 @@ def examine_policy(settings: Settings) -> tuple[Policy, list[Problem]]:
     cited = {name for rule in rules for name in rule.statutes}
     kept = {name: statute for name, statute in sorted(statutes.items()) if name in cited}
     return Policy(version, tuple(rules), kept, people), problems
+
+
+def starter_policy() -> Policy:
+    """The catalogue's starter bundle alone, without recipients."""
+    text = files("tidings").joinpath("catalog/anchors/starter.yaml").read_text(encoding="utf-8")
+    document, problems = yaml_lines.parse(text, "catalog/anchors/starter.yaml")
+    statutes, wrong = catalogue_statutes()
+    written = document.data["rules"] if document else []
+    places = [RuleDocument(str(data["id"]), data, document, ("rules", n)) for n, data in enumerate(written) if document]
+    rules, more = compile_rules(places, statutes)
+    if problems or wrong or more:
+        raise ConfigurationError([*problems, *wrong, *more])
+    return Policy("starter", tuple(rules), statutes)
 
 
 def catalogue_statutes(settings: Settings | None = None) -> tuple[dict[str, Statute], list[Problem]]:

@@ -195,12 +195,12 @@ def judge(rule: Rule, facts: Mapping[str, Value], recipient: RecipientFacts) -> 
     effect = rule.effect
     if scope.holds and when.holds:
         return Verdict(rule, effect.outcome if effect.blocks else "applies", effect.reason)
-    told = ", ".join(sorted(missing))
+    told = " and ".join(sorted(missing)) + (" is not known" if len(missing) == 1 else " are not known")
     if effect.blocks:
-        return Verdict(rule, "defer", f"cannot tell: {told} is not known", missing)
+        return Verdict(rule, "defer", f"cannot tell: {told}", missing)
     if effect.outcome == "allow":
         return Verdict(rule, "nothing", "", missing)
-    note = f"{told} is not known, so the strict reading applies"
+    note = f"{told}, so the strict reading applies"
     return Verdict(rule, "applies", note, missing)
 
 

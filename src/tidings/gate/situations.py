@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from tidings.gate.clock_columns import CLOCK, day_number
 from tidings.gate.decisions import MAX_SITUATIONS, DecisionTable
-from tidings.gate.facts import FACTS, Fact
+from tidings.gate.facts import FACTS, UNKNOWN, Fact, personal, sensitive_types
 from tidings.gate.policy import Policy
 from tidings.gate.rules import ANCHORS
 
@@ -23,7 +23,6 @@ __all__ = ["DecisionTable", "decision_frame", "event_facts", "situation_columns"
 
 CHANNELS = ("email", "sms", "phone", "push", "post", "ads")
 FLAGS = ("erased", "legal_hold", "child", "conflict")
-IMPERSONAL = ("location", "inventory")  # kinds that hold nobody's data unless a field says so itself
 _PLACE = r"^([A-Z]{2}(-[A-Z0-9]{1,3})?)$"
 
 _text = pa.string()
@@ -89,7 +88,8 @@ def _fact(fact: Fact, given: Column | None) -> Column:
         upper = F.upper(text)
         return F.when(upper.rlike(_PLACE), upper)
     if fact.kind == "choice":
-        text = F.when(text.isin(*fact.values), text)
+        said = [value for value in fact.values if value != UNKNOWN or fact.default is not None]
+        text = F.when(text.isin(*said), text)
     return F.coalesce(F.when(F.length(text).between(1, 64), text), default)
 
 
@@ -98,12 +98,12 @@ def event_facts(
 ) -> dict[str, Column]:
     """The facts of an EVENT row with its subject: `consents` is map<channel, state>, `flags` the event's and the subject's flags."""
     entity = F.col("entity")
-    personal = {name: _personal(contract) for name, contract in contracts.items()}
-    sensitive = sorted(f"{name}|{kind}" for name, contract in contracts.items() for kind in _sensitive(contract))
+    private = {name: personal(contract) for name, contract in contracts.items()}
+    sensitive = sorted(f"{name}|{kind}" for name, contract in contracts.items() for kind in sensitive_types(contract))
     facts = {
         **{name: F.col(name) for name in ("change_type", "operation", "entity", "source", "banner", "jurisdiction")},
         "entity_kind": _looked_up(entity, {name: contract.kind for name, contract in contracts.items()}),
-        "personal": _looked_up(entity, personal),
+        "personal": _looked_up(entity, private),
         "sensitive": F.concat_ws("|", "entity", "change_type").isin(*sensitive) if sensitive else F.lit(False),
         "masked": F.array_contains(flags, "card_masked"),
         "consent_state": F.when(consent_event.isNotNull(), F.coalesce(consent_event["state"], F.lit("unknown"))),
@@ -112,18 +112,6 @@ def event_facts(
     }
     facts |= {f"consent_{channel}": F.try_element_at(consents, F.lit(channel)) for channel in CHANNELS}
     return facts | {name: F.array_contains(flags, name) for name in FLAGS}
-
-
-def _personal(contract: Contract) -> bool:
-    if contract.kind not in IMPERSONAL:
-        return any(rule.class_ in ("personal", "sensitive") for rule in contract.fields.values())
-    return any(
-        "class_" in r.model_fields_set and r.class_ in ("personal", "sensitive") for r in contract.fields.values()
-    )
-
-
-def _sensitive(contract: Contract) -> set[str]:
-    return {rule.type for rule in contract.fields.values() if rule.type and rule.class_ == "sensitive"}
 
 
 def _looked_up(key: Column, table: Mapping[str, Any]) -> Column:

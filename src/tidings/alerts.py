@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.utils import format_datetime
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
+from tidings.channels import NetworkLike
 from tidings.channels.addresses import BadTarget, Network, Target, check_addresses, is_allowed
 from tidings.channels.client import Answer, Client, Request, shared_client
 from tidings.channels.signing import decode_secrets, sign
@@ -49,11 +50,6 @@ ADVICE: dict[Kind, str] = {
     "silent_source": "See `tidings status`; is the producer running, and does it still write to the same place?",
     "source_stopped": "See `tidings source`; it does not go on without a person.",
 }
-
-
-class NetworkLike(Protocol):
-    @property
-    def allow(self) -> Sequence[str]: ...
 
 
 @dataclass(frozen=True)

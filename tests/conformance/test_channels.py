@@ -324,6 +324,26 @@ def test_a_webhook_that_is_too_large_is_not_sent() -> None:
     assert (outcome.result, outcome.code, vendor.received) == ("refused", "too_large", [])
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"), [("webhook", ("acknowledged", "ok")), ("mixpanel", ("in_doubt", "answer_too_large"))]
+)
+def test_an_answer_past_the_cap_counts_only_where_the_status_is_enough(name: str, expected: tuple[str, str]) -> None:
+    with serving(always(200, {}, b'{"status":1,"x":"' + b"x" * 3_000_000 + b'"}')) as vendor:
+        [outcome] = opened(name, vendor.url).send(call(member(1, "email")))
+    assert (outcome.result, outcome.code) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("klaviyo", 150_000), ("warehouse_http", 6_000_000), ("webhook", 1_500_000)]
+)
+def test_what_is_larger_than_the_vendor_takes_is_not_sent(name: str, size: int) -> None:
+    large = member(1, "email", after={"email": "a@example.com", "first_name": "x" * size})
+    with serving(honest(shipped_manifest(name))) as vendor:
+        outcomes = opened(name, vendor.url).send(call(large, member(2, "email")))
+    assert [(one.result, one.code) for one in outcomes] == [("refused", "too_large"), ("acknowledged", "ok")]
+    assert len(vendor.received) == 1
+
+
 def test_hubspot_names_the_inputs_that_failed() -> None:
     bad, busy = member(2, "email"), member(3, "email")
     errors = [
@@ -582,7 +602,13 @@ def test_the_operator_may_say_where_a_field_is() -> None:
     assert request.json[0]["$token"] == SECRET
 
 
-WRONG: list[dict[str, Any]] = [{"manifest": "nobody"}, {"vars": {}}, {"vars": {"list_id": "1", "typo": "2"}}]
+WRONG: list[dict[str, Any]] = [
+    {"manifest": "nobody"},
+    {"vars": {}},
+    {"vars": {"list_id": "1", "typo": "2"}},
+    {"manifest": "webhook", "vars": {"mode": "loud"}},
+    {"manifest": "webhook", "vars": {}, "url": None},
+]
 
 
 @pytest.mark.parametrize("own", WRONG)
@@ -590,6 +616,13 @@ def test_settings_that_do_not_fit_the_manifest_are_named(own: dict[str, Any]) ->
     with pytest.raises(ConfigurationError) as caught:
         open_channel(subscriber("mailchimp", "https://example.com").model_copy(update=own), SECRETS, NETWORK)
     assert caught.value.problems[0].code in ("unknown_manifest", "subscriber_settings")
+
+
+def test_a_secret_that_was_not_resolved_is_named_and_not_guessed() -> None:
+    for name, path in (("mailchimp", "auth.secret"), ("webhook", "signing_secret")):
+        with pytest.raises(ConfigurationError) as caught:
+            open_channel(subscriber(name, "https://example.com"), {}, NETWORK)
+        assert caught.value.problems[0].path == path
 
 
 def test_the_operators_limits_are_kept_when_they_are_narrower() -> None:

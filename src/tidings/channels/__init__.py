@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from tidings.channels.call import Channel, Limits
 from tidings.channels.client import Client, shared_client
 from tidings.channels.http import HttpChannel
-from tidings.channels.manifest import Auth, Hook, Manifest, load_manifest
+from tidings.channels.manifest import Auth, Hook, Manifest, Mode, load_manifest
 from tidings.channels.mapping import Scope
 from tidings.channels.signing import decode_secrets
 from tidings.channels.verdict import Judge
@@ -19,24 +19,6 @@ from tidings.errors import ConfigurationError, Problem
 
 # Where in `secrets` the key of response digests stands, in hexadecimal; without it outcomes carry no digest.
 DIGEST_KEY = "derived:digest"
-
-
-class _Auth(Protocol):
-    @property
-    def kind(self) -> str: ...
-    @property
-    def secret(self) -> str | None: ...
-    @property
-    def header(self) -> str | None: ...
-
-
-class _Rate(Protocol):
-    @property
-    def per_second(self) -> float | None: ...
-    @property
-    def concurrency(self) -> int | None: ...
-    @property
-    def batch(self) -> int | None: ...
 
 
 class SubscriberLike(Protocol):
@@ -77,16 +59,16 @@ def open_channel(
     url = subscriber.url or manifest.url
     if not url:
         raise _wrong(subscriber, "url", "nothing", "the address of the endpoint", "Add `url:`.")
-    secret = secrets[subscriber.auth.secret] if subscriber.auth and subscriber.auth.secret else ""
+    secret = _secret(subscriber, secrets, "auth.secret", subscriber.auth.secret if subscriber.auth else None)
     headers = auth_headers(merged_auth(manifest, subscriber.auth), secret)
     digest_key = bytes.fromhex(secrets.get(DIGEST_KEY, ""))
     if manifest.webhook:
-        chosen = {**manifest.webhook.model_dump(), "mode": variables.get("mode", manifest.webhook.mode)}
-        manifest = manifest.model_copy(update={"webhook": Hook.model_validate(chosen)})
+        manifest = manifest.model_copy(update={"webhook": _hook(subscriber, manifest.webhook, variables)})
     limits = narrowed(manifest.limits_for_lane, subscriber.rate)
     client = client or shared_client(tuple(network.allow))
     if manifest.webhook:
-        keys = decode_secrets(secrets[subscriber.signing_secret]) if subscriber.signing_secret else ()
+        signing = _secret(subscriber, secrets, "signing_secret", subscriber.signing_secret)
+        keys = decode_secrets(signing) if signing else ()
         judge = Judge(manifest.failures, manifest.retry_after, digest_key)
         return WebhookChannel(client, url, manifest.webhook, limits, headers, keys, judge)
     scope = Scope(None, variables, manifest.fields, secret if manifest.auth.kind == "body" else "")
@@ -141,6 +123,19 @@ def _variables(subscriber: SubscriberLike, manifest: Manifest) -> dict[str, str]
         found = f"no {', '.join(missing)}" if missing else f"unknown {', '.join(unknown)}"
         raise _wrong(subscriber, "vars", found, expected, "Mend `vars:`.")
     return {**{name: text for name, text in manifest.vars.items() if text is not None}, **given}
+
+
+def _hook(subscriber: SubscriberLike, hook: Hook, variables: Mapping[str, str]) -> Hook:
+    mode = variables.get("mode", hook.mode)
+    if mode not in get_args(Mode):
+        raise _wrong(subscriber, "vars.mode", repr(mode), f"one of {', '.join(get_args(Mode))}", "Mend `vars:`.")
+    return hook.model_copy(update={"mode": mode})
+
+
+def _secret(subscriber: SubscriberLike, secrets: Mapping[str, str], path: str, reference: str | None) -> str:
+    if reference is not None and reference not in secrets:
+        raise _wrong(subscriber, path, "a secret nobody resolved", "its value among the secrets", "Resolve it first.")
+    return secrets[reference] if reference else ""
 
 
 def _wrong(subscriber: SubscriberLike, path: str, found: str, expected: str, now: str) -> ConfigurationError:

@@ -247,6 +247,8 @@ class _Run:
         try:
             headers = {**channel.manifest.headers, **form.headers}
             request = build(replace(form, headers=headers), scope, channel.url, encode(form, scope, body, items))
+            if items is None and len(request.body) > channel.limits.max_bytes:
+                raise Unusable("too_large", f"{len(request.body)} bytes; at most {channel.limits.max_bytes}")
         except Unusable as reason:
             return Fault("refused", reason.code, reason.detail)
         except (ValueError, TypeError, RecursionError):

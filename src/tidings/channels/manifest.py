@@ -21,6 +21,7 @@ from tidings.errors import ConfigurationError, Problem
 from tidings.reading import into
 
 Encoding = Literal["json", "form", "none"]
+Mode = Literal["structured", "binary", "batched"]
 Idempotency = Literal["natural", "header", "field", "none"]
 
 
@@ -186,7 +187,7 @@ class Ping(Model):
 class Hook(Model):
     """Channel `webhook`: how CloudEvents travel and what a 2xx proves."""
 
-    mode: Literal["structured", "binary", "batched"] = "structured"
+    mode: Mode = "structured"
     batch: int = Field(default=100, gt=0)
     ack: Strength = "A2"
     idempotency: Idempotency = "header"

@@ -20,7 +20,9 @@ from tidings.errors import Damaged
 from tidings.parquet import AddFile, values
 from tidings.tables import TABLES
 
-CHECKPOINT_EVERY = 100
+# Every look at the log reads all commits after the last checkpoint again (a millisecond each, several times per commit),
+# so a short tail is worth the tenth of a second that a checkpoint takes.
+CHECKPOINT_EVERY = 32
 PROPERTIES = {
     "delta.checkpointInterval": str(CHECKPOINT_EVERY),
     "delta.logRetentionDuration": "interval 7 days",
@@ -38,6 +40,7 @@ class Log:
         self._folder = root / "_delta_log"
         self._delta: DeltaTable | None = None
         self._extended = False
+        self._behind = False
         self._updates = 0
         self._actions: tuple[int, pa.Table] | None = None
         self._transactions: tuple[int, dict[str, int | None]] = (-1, {})
@@ -64,10 +67,16 @@ class Log:
                 "log_went_back", f"version {self.version} after version {before}", "a log that only grows"
             )
         self._updates += self.version - before
+        self._behind = False
         # A handle that took many updates gets slow (100 ms a commit after 800); opened again from a checkpoint it is not.
         if self._updates >= CHECKPOINT_EVERY:
             self._delta, self._updates = DeltaTable(str(self.root)), 0
         return True
+
+    def catch_up(self) -> None:
+        """See at least what this process committed. What others did meanwhile makes the write fail, and is seen then."""
+        if self._behind:
+            self.refresh()
 
     def transaction(self, app: str) -> int | None:
         """The app's last version. Remembered while nobody else commits: asking the log takes a millisecond each."""
@@ -109,11 +118,10 @@ class Log:
         crash.point(f"{self.table}.after_commit")
         # The version before is synced too: another process may have written it and not have come to its own sync yet.
         self._sync_from(before - 1, before + 1)
-        known = self._transactions[1]
-        self.refresh()
-        if self.version == before + 1:
-            self._transactions = (self.version, {**known, **changed})
-        if self.version // CHECKPOINT_EVERY > before // CHECKPOINT_EVERY:
+        # The next look refreshes the handle. If it finds this very version, what was known of the transactions still holds.
+        self._transactions, self._behind = (before + 1, {**self._transactions[1], **changed}), True
+        if (before + 1) % CHECKPOINT_EVERY == 0:
+            self.refresh()
             self.checkpoint()
 
     def overtaken(self, error: Exception) -> None:

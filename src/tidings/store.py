@@ -206,7 +206,7 @@ class Store:
         actions: list[AddAction] = [] if repeated or place is None else self._durable(table, place)
         crash.point(f"{table}.before_commit")
         with log.lock:
-            log.refresh()
+            log.catch_up()
             while not (repeated := log.settled(own, cursors)):
                 try:
                     log.write(list(actions), own | cursors, metadata)

@@ -8,6 +8,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,28 @@ def test_each_proof_is_a_standard_proof(ledger: Path, document: dict[str, Any]) 
     ):
         with pytest.raises(Damaged):
             Proof.parse(bad)
+
+
+def test_a_ledger_verifies_while_it_is_written(tmp_path: Path) -> None:
+    write(tmp_path)
+    verdicts: list[list[str]] = []
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set() or not verdicts:
+            verdicts.append(verify_ledger(tmp_path, key(tmp_path)).problems)
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    try:
+        with Ledger(tmp_path, ORIGIN, SEED) as writer:
+            for version in range(10, 60):
+                writer.append("journal", version, {LOG: [decided(version * 100 + n) for n in range(version % 7)]})
+    finally:
+        done.set()
+        reader.join()
+    assert verdicts
+    assert all(problems == [] for problems in verdicts), verdicts
 
 
 def damage(path: Path, dice: random.Random) -> None:

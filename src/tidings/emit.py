@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
@@ -22,16 +23,16 @@ from tidings.errors import SourceStopped
 from tidings.flow import Context, writing
 from tidings.known import SMALL, known
 from tidings.progress import Generations, Progress
-from tidings.seal.columns import keys_frame
 from tidings.seal.keyfiles import KeyFiles
-from tidings.seal.keyring import Keyring, new_secret
+from tidings.seal.keyring import new_secret
 from tidings.session import BUCKETS
 from tidings.settings import Settings
 from tidings.shapes import Source
-from tidings.stages.event import Batch, Marks
+from tidings.stages.event import Batch, Marks, mark
 from tidings.store import Store
 
 REMEMBERED = ("last_seen", "subjects", "identities", "quarantine")
+PURPOSES = ("tag", "id", "iv", "kek", "digest", "quarantine")
 BIG = 8 << 20  # bytes of input above which a batch is not looked over before it is processed
 crash.POINTS["emit.written"] = "a batch's files are written, nothing is committed"
 crash.POINTS["emit.keys"] = "the key file is in place, the journal is not committed"
@@ -99,14 +100,14 @@ class Emitter:
     ) -> tuple[Path, dict[str, int], Progress]:
         """Write every table's files of this batch; again when a situation was undecided or a re-delivery must be looked up."""
         spark = rows.sparkSession
-        glance = self._glance(rows, batch) if size <= BIG else Glance(None, 0, None, None)
+        one = one_row(spark, self.settings, batch)
+        glance = self._glance(rows, one) if size <= BIG else Glance(None, 0, None, None)
         already = self._already(spark, glance)
-        keys = self._keys(spark)
         context = Context(
             settings=self.settings,
             source=self.source,
-            keys=keys,
-            known=known(spark, self.store, (self.keyfiles, keys.select("k_kek")), batch, glance.tags),
+            one=one,
+            known=known(spark, self.store, (self.keyfiles, one.select("k_kek")), batch, glance.tags),
             decisions=self.decisions,
             already=already,
             partitions=1 if size <= BIG else spark.sparkContext.defaultParallelism,
@@ -133,23 +134,20 @@ class Emitter:
             shutil.rmtree(folder)
         raise SourceStopped("undecided", "situations that stay undecided", "a decision each", "Report this batch.")
 
-    def _glance(self, rows: DataFrame, batch: Batch) -> Glance:
-        marks = batch.marks.high
-        high = F.create_map(*[F.lit(x) for pair in marks.items() for x in pair]) if marks else None
-        mark = (
-            F.try_element_at(high, F.concat_ws("|", "epoch", "entity"))
-            if high is not None
-            else F.lit(None).cast("string")
-        )
+    def _glance(self, rows: DataFrame, one: DataFrame) -> Glance:
         live = F.col("problem").isNull() & F.col("skip").isNull()
-        suspect = live & (~F.col("ordered") | F.coalesce(F.col("ordering") <= mark, F.lit(False)))
+        suspect = live & (~F.col("ordered") | F.coalesce(F.col("ordering") <= mark(), F.lit(False)))
         when = F.coalesce("commit_time", "arrived")
-        row = rows.agg(
-            F.collect_set("tag").alias("tags"),
-            F.count_if(suspect).alias("suspects"),
-            F.min(F.when(suspect, when)).alias("first"),
-            F.max(F.when(suspect, when)).alias("last"),
-        ).first()
+        row = (
+            rows.crossJoin(F.broadcast(one.select("b_high")))
+            .agg(
+                F.collect_set("tag").alias("tags"),
+                F.count_if(suspect).alias("suspects"),
+                F.min(F.when(suspect, when)).alias("first"),
+                F.max(F.when(suspect, when)).alias("last"),
+            )
+            .collect()[0]
+        )
         tags = [bytes(t) for t in row.tags]
         return Glance(tags if len(tags) <= SMALL else None, row.suspects, row["first"], row["last"])
 
@@ -173,11 +171,6 @@ class Emitter:
             .dropDuplicates(["change_id"])
         )
 
-    def _keys(self, spark: SparkSession) -> DataFrame:
-        ring: Keyring = self.settings.keyring
-        purposes = ("tag", "id", "iv", "kek", "digest", "quarantine")
-        return keys_frame(spark, {**{f"k_{p}": ring.derive(p) for p in purposes}, "secret": new_secret()})
-
     def _commit(self, folder: Path, batch: Batch, after: Progress) -> None:
         number = batch.number
         keys = folder / "out=keys"
@@ -193,6 +186,15 @@ class Emitter:
             part = folder / f"out={table}"
             self.store.commit(table, str(part) if part.exists() else None, app=self.app, version=number)
         crash.point("emit.done")
+
+
+def one_row(spark: SparkSession, settings: Settings, batch: Batch) -> DataFrame:
+    """Keys, this batch's secret and its place, as one row to join: nothing of it shows in a plan."""
+    keys = {f"k_{purpose}": settings.keyring.derive(purpose) for purpose in PURPOSES} | {"secret": new_secret()}
+    types = {str: pa.string(), int: pa.int64(), list: pa.map_(pa.string(), pa.string())}
+    columns = {name: pa.array([key], pa.binary()) for name, key in keys.items()}
+    columns |= {name: pa.array([value], types[type(value)]) for name, value in batch.values().items()}
+    return spark.createDataFrame(pa.table(columns))
 
 
 def _observing(observation: Observation, *columns: Column) -> Callable[[DataFrame], DataFrame]:

@@ -57,7 +57,7 @@ class Context:
 
     settings: Settings
     source: Source
-    keys: DataFrame  # one row: k_tag, k_id, k_iv, k_kek, k_digest, k_quarantine and this batch's secret
+    one: DataFrame  # one row: keys, this batch's secret, and what differs from batch to batch (Batch.values)
     known: Known
     decisions: Decisions
     already: DataFrame  # change ids that the journal holds, for rows that may be re-deliveries; usually empty
@@ -68,21 +68,21 @@ class Context:
 def writing(rows: DataFrame, batch: Batch, context: Context, observe: Observers = (same, same)) -> DataFrame:
     """One frame for all tables, told apart by `out`; `observe` may count changes and decided events on their way."""
     contracts = contracts_of(context.settings, context.source)
-    rows = rows.repartition(context.partitions, "bucket").crossJoin(F.broadcast(context.keys))
+    rows = rows.repartition(context.partitions, "bucket").crossJoin(F.broadcast(context.one))
     rows = rows.join(context.known.subjects, "tag", "left")
     if context.known.last_seen is not None:
         rows = rows.join(context.known.last_seen, "tag", "left")
-    rows = rows.transform(ordered, batch, context.already).transform(with_known, batch)
+    rows = rows.transform(ordered, context.already).transform(with_known, batch)
     rows = rows.transform(detected, contracts, batch).transform(numbered).transform(observe[0])
-    events = rows.transform(spread, batch, contracts).withColumns(event_columns(batch, contracts))
-    events = events.withColumns(_place(context) | _home(batch)).transform(keyed)
+    events = rows.transform(spread, batch, contracts).withColumns(event_columns(contracts))
+    events = events.withColumns(_place(context) | _home()).transform(keyed)
     decided = context.decisions.decided(events, contracts).transform(observe[1])
     return decided.transform(written, batch, context.decisions.version, sealed=context.sealed)
 
 
-def _home(batch: Batch) -> dict[str, Column]:
+def _home() -> dict[str, Column]:
     """From here on `entity` is the contract's name; the vendor's table is only needed to order."""
-    return {"entity": F.col("contract"), "generation_name": F.lit(f"{batch.source}/{batch.generation}")}
+    return {"entity": F.col("contract"), "generation_name": F.concat_ws("/", "source", "b_generation")}
 
 
 def _place(context: Context) -> dict[str, Column]:

@@ -13,11 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidings.decisions import Decisions
+from tidings.emit import one_row
 from tidings.flow import Context, reading, writing
 from tidings.gate.decisions import DecisionTable
 from tidings.known import Known
-from tidings.seal.columns import keys_frame
-from tidings.seal.keyring import new_secret
 from tidings.settings import Settings
 from tidings.shapes import Source
 from tidings.stages.event import Batch
@@ -25,21 +24,19 @@ from tidings.stages.event import Batch
 SUBJECTS = "tag binary, known_consents map<string,string>, known_jurisdiction string, known_flags array<string>"
 LAST_SEEN = "tag binary, known_fields map<string,string>, known_image string, known_time timestamp"
 MESSAGE = "source string, place string, arrived timestamp, rank string, body string, file string, line bigint"
-PURPOSES = ("tag", "id", "iv", "kek", "digest", "quarantine")
 
 
 def rehearse(spark: SparkSession, settings: Settings, source: Source, lines: Sequence[str]) -> list[dict[str, Any]]:
     """Journal and quarantine rows that these lines would make of an empty store, in order; payloads are in clear."""
-    ring = settings.keyring
-    keys = keys_frame(spark, {**{f"k_{p}": ring.derive(p) for p in PURPOSES}, "secret": new_secret()})
-    rows = reading(message_frame(spark, source.name, lines), settings, source, keys.select("k_tag"))
-    known = Known(spark.createDataFrame([], SUBJECTS), spark.createDataFrame([], LAST_SEEN))
     batch = Batch(source.name, "rehearsal", 0, "rehearsal", keeps=True, emit_snapshots=source.snapshot == "emit")
+    one = one_row(spark, settings, batch)
+    rows = reading(message_frame(spark, source.name, lines), settings, source, one.select("k_tag"))
+    known = Known(spark.createDataFrame([], SUBJECTS), spark.createDataFrame([], LAST_SEEN))
     with tempfile.TemporaryDirectory() as scratch:
         decisions = Decisions.load(settings)
         decisions = dataclasses.replace(decisions, table=DecisionTable(Path(scratch), decisions.table.policy))
         already = spark.createDataFrame([], "change_id binary, journalled boolean")
-        context = Context(settings, source, keys, known, decisions, already, sealed=False)
+        context = Context(settings, source, one, known, decisions, already, sealed=False)
         return _settled_rows(rows, batch, context)
 
 
@@ -50,7 +47,7 @@ def _settled_rows(rows: DataFrame, batch: Batch, context: Context) -> list[dict[
 
     def note(frame: DataFrame) -> DataFrame:
         nonlocal unknown
-        unknown = frame.agg(context.decisions.unknown()).first()["unknown"]
+        unknown = frame.agg(context.decisions.unknown()).collect()[0]["unknown"]
         return frame
 
     writing(rows, batch, context, (lambda f: f, note))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tidings.attest import advance, behind, ledger_of
 from tidings.decisions import Decisions
@@ -81,7 +81,8 @@ class Runner:
             )
         ]
         for feed in self.feeds:
-            feed.drop and feed.drop.claim()
+            if feed.drop is not None:
+                feed.drop.claim()
             feed.query = self._start(feed)
         for hand in hands:
             hand.start()
@@ -90,7 +91,8 @@ class Runner:
         finally:
             self.stop.set()
             for feed in self.feeds:
-                feed.query and feed.query.stop()
+                if feed.query is not None:
+                    feed.query.stop()
             for hand in hands:
                 hand.join(timeout=120)
             self.cycle.close()

@@ -10,6 +10,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 ASYNCAPI = "3.0.0"
+ANCHORS = ("channel", "event", "governance", "privacy", "vertical")
 
 
 def _hex(value: Column) -> Column:
@@ -34,7 +35,7 @@ def _sorted(**fields: Column) -> Column:
 def decided_entry(policy_version: str) -> Column:
     """The entry's bytes; fields that do not apply are absent."""
     decision = _sorted(
-        anchors=F.col("anchors"),
+        anchors=_sorted(**{name: F.try_element_at(F.col("anchors"), F.lit(name)) for name in ANCHORS}),
         reference=_hex(F.substring(F.hmac(F.col("k_digest"), F.encode("decision", "UTF-8")), 1, 16)),
     )
     custody = F.array(

@@ -37,8 +37,25 @@ class Batch:
     keeps: bool = True  # last images are looked up and kept
     emit_snapshots: bool = False
 
+    def values(self) -> dict[str, object]:
+        """What differs from batch to batch, as columns of the one-row frame: a literal would make Spark compile each batch anew."""
+        return {
+            "b_generation": self.generation,
+            "b_number": self.number,
+            "b_key_file": self.key_file,
+            "b_high": list(self.marks.high.items()),
+            "b_tick": self.marks.hlc[0],
+            "b_counter": self.marks.hlc[1],
+            "b_lamport": self.marks.lamport,
+        }
 
-def ordered(rows: DataFrame, batch: Batch, already: DataFrame) -> DataFrame:
+
+def mark() -> Column:
+    """The high-water mark of the row's epoch and table; null when there is none yet."""
+    return F.try_element_at(F.col("b_high"), F.concat_ws("|", "epoch", "entity"))
+
+
+def ordered(rows: DataFrame, already: DataFrame) -> DataFrame:
     """Adds the change's identity, its repeat flags and the hybrid logical clock, in the source's order within each bucket."""
     key = [
         F.coalesce(F.col(c).cast("string"), F.lit(""))
@@ -48,29 +65,27 @@ def ordered(rows: DataFrame, batch: Batch, already: DataFrame) -> DataFrame:
     identity = F.concat_ws("\x1f", *key, place, F.hex(F.coalesce("tag", F.lit(b""))))
     window = Window.partitionBy("bucket").orderBy("ordering", "rank", "ordinal")
     so_far = window.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    high = F.create_map(*[F.lit(x) for pair in batch.marks.high.items() for x in pair]) if batch.marks.high else None
-    mark = (
-        F.try_element_at(high, F.concat_ws("|", "epoch", "entity")) if high is not None else F.lit(None).cast("string")
-    )
     rows = rows.withColumns(
         {
             "change_id": F.substring(F.hmac(F.col("k_id"), F.encode(identity, "UTF-8")), 1, 16),
-            "redelivered": F.coalesce(F.col("ordered") & (F.col("ordering") <= mark), F.lit(False)),
+            "redelivered": F.coalesce(F.col("ordered") & (F.col("ordering") <= mark()), F.lit(False)),
             "ahead": F.coalesce(F.unix_millis("commit_time") > F.unix_millis("arrived") + AHEAD_MS, F.lit(False)),
         }
     )
-    seed, count = batch.marks.hlc
-    wall = F.unix_millis(F.when(~F.col("ahead"), F.coalesce("commit_time", "arrived")).otherwise(F.col("arrived")))
+    seed, count = F.col("b_tick"), F.col("b_counter")
+    # A message that makes no change, or comes from the future, does not move the clock.
+    silent = F.col("problem").isNotNull() | F.col("skip").isNotNull() | (F.col("op") == "tombstone")
+    wall = F.unix_millis(F.when(~silent, F.when(F.col("ahead"), F.col("arrived")).otherwise(F.coalesce("commit_time", "arrived"))))
     rows = rows.withColumns(
         {
             "again": F.coalesce(F.lag("change_id").over(window) == F.col("change_id"), F.lit(False)),
             "nth": F.row_number().over(window),
-            "tick": F.greatest(F.max(wall).over(so_far), F.lit(seed)),
+            "tick": F.greatest(F.max(wall).over(so_far), seed),
         }
     )
-    moved = F.col("tick") > F.coalesce(F.lag("tick").over(window), F.lit(seed))
+    moved = F.col("tick") > F.coalesce(F.lag("tick").over(window), seed)
     start = F.max(F.when(moved, F.col("nth"))).over(so_far)
-    counter = F.when(start.isNull(), F.lit(count) + F.col("nth")).otherwise(F.col("nth") - start)
+    counter = F.when(start.isNull(), count + F.col("nth")).otherwise(F.col("nth") - start)
     rows = rows.withColumn("counter", counter).join(F.broadcast(already), "change_id", "left")
     return rows.withColumn("repeat", F.col("again") | F.col("journalled").isNotNull())
 
@@ -201,10 +216,10 @@ def numbered(rows: DataFrame) -> DataFrame:
     return rows.withColumn("start", F.sum(count).over(so_far) - count)
 
 
-def event_columns(batch: Batch, contracts: Mapping[str, Contract]) -> dict[str, Column]:
+def event_columns(contracts: Mapping[str, Contract]) -> dict[str, Column]:
     """Columns of one event, from a row exploded by `unit` (text) and `index` (its place in the change)."""
     index = F.col("start") + F.col("index")
-    offset = F.lit(batch.number * OFFSETS_PER_BATCH) + index * BUCKETS + F.col("bucket")
+    offset = F.col("b_number") * OFFSETS_PER_BATCH + index * BUCKETS + F.col("bucket")
     parts = F.split("unit", "\\|")
     kind = parts[0]
     life = ("insert", "update", "delete", "soft_delete", "restore", "reparent", "rekey", "truncate")
@@ -214,7 +229,7 @@ def event_columns(batch: Batch, contracts: Mapping[str, Contract]) -> dict[str, 
         F.lpad(F.col("counter").cast("string"), 6, "0"),
         F.lpad(F.col("index").cast("string"), 2, "0"),
     )
-    lamport = F.lit(batch.marks.lamport + 1) + index * BUCKETS + F.col("bucket")
+    lamport = F.col("b_lamport") + 1 + index * BUCKETS + F.col("bucket")
     flags = F.array_compact(
         F.array(
             F.when(F.col("ahead"), F.lit("clock_ahead")),

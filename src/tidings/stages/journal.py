@@ -141,12 +141,12 @@ def identifier(kind: Column, value: Column) -> Column:
 
 def written(rows: DataFrame, batch: Batch, policy_version: str, *, sealed: bool = True) -> DataFrame:
     """The columns of every table; a row fills only its own table's."""
-    groups = (_journal(batch, policy_version, sealed), _keys(), _state(batch), _quarantine())
+    groups = (_journal(policy_version, sealed), _keys(), _state(batch), _quarantine())
     shared = {
         "source": F.when(F.col("out") != "keys", F.col("source")),
-        "generation": F.when(F.col("out") != "keys", F.lit(batch.generation)),
-        "batch": F.when(F.col("out") != "keys", F.lit(batch.number).cast("bigint")),
-        "key_file": F.when(F.col("out").isin("journal", "last_seen"), F.lit(batch.key_file)),
+        "generation": F.when(F.col("out") != "keys", F.col("b_generation")),
+        "batch": F.when(F.col("out") != "keys", F.col("b_number")),
+        "key_file": F.when(F.col("out").isin("journal", "last_seen"), F.col("b_key_file")),
         "tag": F.when(F.col("out").isin("keys", "last_seen", "subjects", "identities"), F.col("tag")),
         "bucket": F.when(F.col("out").isin("last_seen", "subjects", "identities"), F.col("bucket")),
         "kid": F.col("kid"),
@@ -157,7 +157,7 @@ def written(rows: DataFrame, batch: Batch, policy_version: str, *, sealed: bool 
     return rows.select(F.col("out"), *columns)
 
 
-def _journal(batch: Batch, policy_version: str, sealed: bool) -> dict[str, Column]:
+def _journal(policy_version: str, sealed: bool) -> dict[str, Column]:
     mine = F.col("out") == "journal"
     body = payload()
     if sealed:

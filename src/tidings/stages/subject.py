@@ -46,17 +46,11 @@ def normalised(value: Column, rule: str | None) -> Column:
     return value
 
 
-def choose(contract: Column, options: Mapping[str, Column], otherwise: Column | None = None) -> Column:
+def choose(contract: Column, options: Mapping[str, Column]) -> Column:
     """One column per contract: only the branch of the row's own contract is computed."""
-    result = F if not options else None
-    for name, column in options.items():
-        result = (
-            result.when(contract == name, column)
-            if result is not None and result is not F
-            else F.when(contract == name, column)
-        )
-    chosen: Column = result if isinstance(result, Column) else F.lit(None)
-    return chosen if otherwise is None else chosen.otherwise(otherwise)
+    return reduce(
+        lambda chain, one: chain.when(contract == one[0], one[1]), options.items(), F.when(F.lit(False), F.lit(None))
+    )
 
 
 def _path(name: str) -> str:

@@ -37,7 +37,7 @@ def status(
         raise typer.Exit(1)
 
 
-def totals(settings: Any, store: Any) -> dict[str, dict[str, int]]:
+def totals(settings: Any, store: Any) -> dict[str, dict[str, Any]]:
     """Running totals per source, from the progress of its last committed batch."""
     from tidings.progress import Generations
 

@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from tidings.channels import open_channel
 from tidings.channels.call import Channel
 from tidings.channels.manifest import Manifest, load_manifest
@@ -120,10 +118,11 @@ def _channels(settings: Settings) -> Iterator[Problem]:
             open_subscriber(settings, name)
         except ConfigurationError as error:
             for problem in error.problems:
-                yield replace(problem, line=page.line((problem.path,))) if problem.file == label else problem
-        except ValidationError:
-            says = ("a value the manifest does not know", "what the manifest's notes list", "Mend `vars:`.")
-            yield page.problem(("vars",), "subscriber_settings", *says)
+                yield (
+                    replace(problem, line=page.line(tuple(problem.path.split("."))))
+                    if problem.file == label
+                    else problem
+                )
         except Refused as error:
             # A secret that is not there was reported where it is referred to.
             if not error.code.startswith("secret_"):

@@ -58,6 +58,10 @@ def resolve(reference: str, folder: Path) -> Secret:
         raise Refused(
             "secret_missing", f"file:{name} is {'too large' if value_bytes else 'empty'}", "a secret", "Fill it in."
         )
+    try:
+        value_bytes.decode()
+    except UnicodeDecodeError:
+        raise Refused("secret_missing", f"file:{name} is not UTF-8", "a secret in text", "Encode it as text.") from None
     return Secret(value_bytes)
 
 

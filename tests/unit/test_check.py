@@ -96,13 +96,13 @@ def test_a_bad_signing_secret_is_a_problem_at_its_line(folder: Path) -> None:
     assert [(p.file, p.line, p.code) for p in caught.value.problems] == [("subscribers/hook.yaml", 4, "signing_secret")]
 
 
-@pytest.mark.parametrize("line", ["vars: {mode: pigeon}", "vars: {colour: red}"])
-def test_vars_the_manifest_does_not_know_are_a_problem_at_their_line(folder: Path, line: str) -> None:
+@pytest.mark.parametrize(("line", "path"), [("vars: {mode: pigeon}", "vars.mode"), ("vars: {colour: red}", "vars")])
+def test_vars_the_manifest_does_not_know_are_a_problem_at_their_line(folder: Path, line: str, path: str) -> None:
     hook = folder / "subscribers/hook.yaml"
     hook.write_text(hook.read_text() + line + "\n")
     with pytest.raises(ConfigurationError) as caught:
         verified(folder)
-    assert [(p.line, p.path, p.code) for p in caught.value.problems] == [(12, "vars", "subscriber_settings")]
+    assert [(p.line, p.path, p.code) for p in caught.value.problems] == [(12, path, "subscriber_settings")]
 
 
 def test_semantics_the_vendor_cannot_carry_are_refused(folder: Path) -> None:

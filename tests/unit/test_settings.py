@@ -143,6 +143,7 @@ WRONG: dict[str, tuple[Callable[[Path], None], set[tuple[str, int, str]]]] = {
     "secret in a list": (swap(HOOK, "signing_secret: file:hook.key", f"auth: [{CANARY}]"), {(HOOK, 4, "wrong_type")}),
     "secret missing": (drop("secrets/hook.key"), {(HOOK, 4, "secret_missing")}),
     "secret empty": (put("secrets/hook.key", "\n"), {(HOOK, 4, "secret_missing")}),
+    "secret in bytes": (put("secrets/hook.key", b"\xff\xfe\x00"), {(HOOK, 4, "secret_missing")}),
     "secret escapes": (swap(HOOK, "file:hook.key", "file:../tidings.yaml"), {(HOOK, 4, "secret_escapes")}),
     "secret absolute": (swap(HOOK, "file:hook.key", "file:/etc/hostname"), {(HOOK, 4, "secret_escapes")}),
     "secret link leads out": (link_out, {(HOOK, 4, "secret_escapes")}),

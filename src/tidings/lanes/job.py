@@ -10,18 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.classic.dataframe import DataFrame
-from pyspark.sql.pandas.functions import vectorized_udf
+from pyspark.sql.pandas import functions as arrow_functions
 from pyspark.util import PythonEvalType
 
 from tidings.lanes.member import PlannedCall
 from tidings.lanes.send import Job, sender
-from tidings.store import Store
+from tidings.store import AddFile, Store
 
 PER_TASK = 50  # calls; more are spread over more tasks
+SMALL = 500  # members; up to here the driver reads the sealed rows itself
+PLACE = ("source", "generation", "offset", "event_id")
 PLAN = pa.schema(
     [
         ("task", pa.int32()),
@@ -90,23 +92,43 @@ def plan_rows(
 
 
 def sending(spark: SparkSession, store: Store, plan: tuple[pa.Table, int], job: Job) -> DataFrame:
-    """The whole plan: slice ⋈ plan → by task → sorted → send. The rows that come out are written as they are."""
+    """The whole plan: planned rows → by task → sorted → send. The rows that come out are written as they are."""
     members, tasks = plan
+    rows = _shipped(spark, store, members) if members.num_rows <= SMALL else _joined(spark, store, members)
+    placed = rows.coalesce(1) if tasks == 1 else rows.repartitionById(tasks, F.col("task"))
+    return _mapped(placed.sortWithinPartitions("lane", "seq", "place"), sender(job), store.schema("attempts"))
+
+
+def _shipped(spark: SparkSession, store: Store, members: pa.Table) -> DataFrame:
+    """Few members: their sealed rows travel with the plan, which saves a scan and a broadcast (a third of a small cycle)."""
+    files = _files(store, members)
+    look = ds.field("offset").isin(members["offset"].combine_chunks())
+    sealed = store.arrow("journal", ROW, files=files, filter=look)
+    found = {tuple(row[name] for name in PLACE): row for row in sealed.to_pylist()}
+    rows = [{**found[tuple(member[name] for name in PLACE)], **member} for member in members.to_pylist()]
+    fields = [*sealed.schema, *(field for field in members.schema if field.name not in sealed.schema.names)]
+    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=pa.schema(fields)))
+
+
+def _joined(spark: SparkSession, store: Store, members: pa.Table) -> DataFrame:
+    """Many members: the executors read their sealed rows themselves."""
+    paths = [file.path for file in _files(store, members)]
+    journal = spark.read.schema(store.schema("journal")).parquet(*paths).select(*ROW)
+    return journal.join(F.broadcast(spark.createDataFrame(members)), list(PLACE))
+
+
+def _files(store: Store, members: pa.Table) -> list[AddFile]:
+    """Journal files that hold one of these offsets, by their statistics."""
     low = pa.compute.min(members["offset"]).as_py()
-    feeds = {(row["source"], row["generation"]) for row in members.select(["source", "generation"]).to_pylist()}
-    paths = {
-        file.path
-        for source, generation in feeds
-        for file in store.files(
-            "journal", column="offset", above=low - 1, where={"source": source, "generation": generation}
-        )
-        if _holds(file, members)
-    }
-    planned = F.broadcast(spark.createDataFrame(members))
-    journal = spark.read.schema(store.schema("journal")).parquet(*sorted(paths)).select(*ROW)
-    rows = journal.join(planned, ["source", "generation", "offset", "event_id"])
-    placed = rows.repartitionById(tasks, F.col("task")).sortWithinPartitions("lane", "seq", "place")
-    return _mapped(placed, sender(job), store.schema("attempts"))
+    return [file for file in store.files("journal", column="offset", above=low - 1) if _holds(file, members["offset"])]
+
+
+def _holds(file: AddFile, offsets: pa.ChunkedArray) -> bool:
+    low, high = file.minimum.get("offset"), file.maximum.get("offset")
+    if low is None or high is None:
+        return True
+    inside = pa.compute.and_(pa.compute.greater_equal(offsets, low), pa.compute.less_equal(offsets, high))
+    return bool(pa.compute.any(inside).as_py())
 
 
 def _mapped(rows: DataFrame, function: Callable[..., Any], schema: str) -> DataFrame:
@@ -114,18 +136,11 @@ def _mapped(rows: DataFrame, function: Callable[..., Any], schema: str) -> DataF
 
     The version of PySpark is pinned, and the test of the send plan fails when this stops being the same node.
     """
-    udf = vectorized_udf(function, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    udf = arrow_functions.vectorized_udf(  # type: ignore[attr-defined]
+        function, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+    )
     column = udf(*[rows[name] for name in rows.columns])
-    return DataFrame(rows._jdf.mapInArrow(column._jc, False, None), rows.sparkSession)
-
-
-def _holds(file: Any, members: pa.Table) -> bool:
-    low, high = file.minimum.get("offset"), file.maximum.get("offset")
-    if low is None or high is None:
-        return True
-    offsets = members["offset"]
-    inside = pa.compute.and_(pa.compute.greater_equal(offsets, low), pa.compute.less_equal(offsets, high))
-    return bool(pa.compute.any(inside).as_py())
+    return type(rows)(rows._jdf.mapInArrow(column._jc, False, None), rows.sparkSession)
 
 
 def written(folder: str) -> list[dict[str, Any]]:

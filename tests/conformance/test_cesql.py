@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
@@ -13,6 +15,7 @@ from tidings.gate import cesql
 from tidings.gate.cesql import Failed, Node, evaluate, parse
 from tidings.gate.cesql_columns import compile_tree, filter_column, journal_attributes
 from tidings.session import session
+from tidings.stages.envelope import render
 
 # Spark's own client leaves the socket of a small frame to the collector.
 pytestmark = [
@@ -146,21 +149,30 @@ def test_the_operators_example_passes() -> None:
 
 
 @pytest.mark.spark
-def test_over_journal_columns(spark: SparkSession) -> None:
-    found = {
-        "event_id": ["e1", "e2", "e3"],
-        "change_type": ["email", "email", "phone"],
-        "location": ["sf-01", None, "sf-01"],
-    }
-    rows = spark.createDataFrame(pa.table(found))
-    column: Column = filter_column(
-        "type = 'tidings.email.changed' AND location = 'sf-01'", journal_attributes(rows.columns)
+def test_filters_see_what_the_envelope_carries(spark: SparkSession) -> None:
+    moments = [datetime(2026, 11, 16, 9, 30, 0, 120, UTC), datetime(2026, 11, 16, 9, 30, tzinfo=UTC), None]
+    table = pa.table(
+        {
+            "event_id": ["e1", "e2", "e3"],
+            "entity": ["customer"] * 3,
+            "change_type": ["email", "delete", "phone"],
+            "tenant": ["shop"] * 3,
+            "source": ["crm"] * 3,
+            "location": ["sf-01", None, ""],
+            "offset": [16_777_216, 5, None],
+            "subjectseq": [7, None, 1],
+            "schema_version": ["customer/1", None, "1"],
+            "time": pa.array(moments, pa.timestamp("us", tz="UTC")),
+        }
     )
-    assert [tuple(row) for row in rows.select("event_id", column).collect()] == [
-        ("e1", True),
-        ("e2", False),
-        ("e3", False),
-    ]
+    rows = spark.createDataFrame(table)
+    attributes = journal_attributes(rows.columns)
+    seen = rows.select(*[column.alias(name) for name, column in attributes.items()]).collect()
+    for row, said in zip(table.to_pylist(), seen, strict=True):
+        carried = render(row, "k-1", {})
+        assert said.asDict() == {name: carried.get(name) for name in attributes}
+    column: Column = filter_column("type = 'tidings.email.changed' AND location = 'sf-01'", attributes)
+    assert [row[0] for row in rows.select(column).collect()] == [True, False, False]
 
 
 WORDS = st.sampled_from(

@@ -7,7 +7,7 @@ that only tightens (deadline, priority, semantics, redaction, reach) and cannot 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 from tidings.gate.clocks import Clock
@@ -138,6 +138,11 @@ class Effect:
     def blocks(self) -> bool:
         return self.outcome in ("deny", "defer")
 
+    @property
+    def tightens(self) -> bool:
+        """Is there more to it than a word of approval?"""
+        return replace(self, outcome="", reason="") != Effect()
+
 
 @dataclass(frozen=True)
 class Example:
@@ -198,7 +203,7 @@ def judge(rule: Rule, facts: Mapping[str, Value], recipient: RecipientFacts) -> 
     told = " and ".join(sorted(missing)) + (" is not known" if len(missing) == 1 else " are not known")
     if effect.blocks:
         return Verdict(rule, "defer", f"cannot tell: {told}", missing)
-    if effect.outcome == "allow":
+    if not effect.tightens:
         return Verdict(rule, "nothing", "", missing)
     note = f"{told}, so the strict reading applies"
     return Verdict(rule, "applies", note, missing)

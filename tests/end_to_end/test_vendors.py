@@ -290,6 +290,14 @@ def test_bad_rows(start: Start) -> None:
         assert running.outcomes(vendor) == outcomes, vendor
 
 
+def test_where_no_answer_can_name_an_item_a_bad_one_is_a_bad_request(start: Start) -> None:
+    running = start(faults=[{"vendor": "yotpo", "kind": "reject_item", "every": 1}])
+    assert running.call("yotpo", "POST", "/api/v2/customers", json={"id": "1003"}).status_code == 400
+    assert running.outcomes("yotpo") == []
+    assert running.call("yotpo", "POST", "/api/v2/customers", json={"email": ADA}).status_code == 200
+    assert running.outcomes("yotpo") == ["applied"]
+
+
 def test_consents_answer_one_by_one(start: Start) -> None:
     running = start()
     items = [

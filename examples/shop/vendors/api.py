@@ -58,6 +58,7 @@ class Verb:
     too_many: int = 400
     repeat: Repeat = "harmless"
     needs_person: bool = False  # 404 for somebody this vendor has erased
+    tells: bool = False  # its answer can speak of single items; where it cannot, one bad item is a bad request
 
     def fits(self, method: str, path: str) -> Mapping[str, str] | None:
         found = re.fullmatch(self.path, path) if method == self.method else None

@@ -39,9 +39,17 @@ META = Vendor(
     "meta",
     (
         Verb("ping", "GET", r"/v[0-9.]+/[0-9]+", nothing, says(200, {"id": "1"})),
-        Verb("add", "POST", _USERS, _rows, _counts, 10_000),
-        Verb("remove", "DELETE", _USERS, _rows, _counts, 10_000),
-        Verb("remove_everywhere", "DELETE", r"/v[0-9.]+/act_[0-9]+/usersofanyaudience", _rows, _counts, 10_000),
+        Verb("add", "POST", _USERS, _rows, _counts, 10_000, tells=True),
+        Verb("remove", "DELETE", _USERS, _rows, _counts, 10_000, tells=True),
+        Verb(
+            "remove_everywhere",
+            "DELETE",
+            r"/v[0-9.]+/act_[0-9]+/usersofanyaudience",
+            _rows,
+            _counts,
+            10_000,
+            tells=True,
+        ),
     ),
     bearer,
     per_second=8,
@@ -111,7 +119,7 @@ TIKTOK = Vendor(
     "tiktok",
     (
         Verb("ping", "GET", r"/open_api/v1\.3/dmp/custom_audience/get/", nothing, says(200, {"code": 0})),
-        Verb("mapping", "POST", _MAPPING, _mapping, _code, 10_000),
+        Verb("mapping", "POST", _MAPPING, _mapping, _code, 10_000, tells=True),
     ),
     header("access-token"),
 )

@@ -115,7 +115,7 @@ TWILIO = Vendor(
     "twilio",
     (
         Verb("ping", "GET", r"/v1/AuthTokens/Secondary", nothing, says(404, {"code": 20404})),
-        Verb("consent", "POST", r"/v1/Consents/Bulk", _consents, _consent_results, 25),
+        Verb("consent", "POST", r"/v1/Consents/Bulk", _consents, _consent_results, 25, tells=True),
     ),
     basic("{secret}"),
     per_second=1.7,

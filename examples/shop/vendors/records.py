@@ -46,7 +46,15 @@ HUBSPOT = Vendor(
     "hubspot",
     (
         Verb("ping", "GET", r"/account-info/v3/details", nothing, says(200, {"portalId": 1})),
-        Verb("upsert_contact", "POST", r"/crm/v3/objects/contacts/batch/upsert", _contacts, _contact_results, 100),
+        Verb(
+            "upsert_contact",
+            "POST",
+            r"/crm/v3/objects/contacts/batch/upsert",
+            _contacts,
+            _contact_results,
+            100,
+            tells=True,
+        ),
         Verb("unsubscribe_all", "POST", _STATUS + r"/unsubscribe-all", _by_path, says(200, {"status": "COMPLETE"})),
         Verb("opted_out", "GET", _STATUS + r"/unsubscribe-all", nothing, _opted_out),
         Verb("subscribe", "POST", _STATUS, _by_path, says(200, {"status": "SUBSCRIBED"})),
@@ -72,7 +80,7 @@ def _batch(request: Request) -> list[Item]:
 # Segment answers 200 for nearly everything that is JSON: an item without a userId is dropped without a word.
 SEGMENT = Vendor(
     "segment",
-    (Verb("batch", "POST", r"/v1/batch", _batch, says(200, {"success": True}), 2500, repeat="ignored"),),
+    (Verb("batch", "POST", r"/v1/batch", _batch, says(200, {"success": True}), 2500, repeat="ignored", tells=True),),
     basic("{secret}:"),
 )
 
@@ -107,7 +115,9 @@ def _project_token(request: Request, secret: str) -> bool:
     )
 
 
-MIXPANEL = Vendor("mixpanel", (Verb("engage", "POST", r"/engage", _engage, _engage_result, 2000, 413),), _project_token)
+MIXPANEL = Vendor(
+    "mixpanel", (Verb("engage", "POST", r"/engage", _engage, _engage_result, 2000, 413, tells=True),), _project_token
+)
 
 
 def _customer(request: Request) -> list[Item]:
@@ -161,7 +171,7 @@ WAREHOUSE = Vendor(
     "warehouse",
     (
         Verb("ping", "GET", r"/health", nothing, says(200, {"ok": True})),
-        Verb("load", "POST", r"/events", _events, _loaded, 1000, 413, "ignored"),
+        Verb("load", "POST", r"/events", _events, _loaded, 1000, 413, "ignored", tells=True),
         Verb("loaded", "GET", r"/events/(?P<id>[^/]+)", nothing, _is_loaded),
     ),
     bearer,

@@ -104,9 +104,11 @@ class Simulator:
             return self._no(vendor, verb, verb.too_many, "too_many", len(items))
         if verb.needs_person and items and self.books.last_verb(vendor.name, items[0].subject) == "erase":
             return self._no(vendor, verb, 404, "not_found", len(items))
-        if fault and fault.kind == "reject_item" and items:
+        if fault and fault.kind == "reject_item" and items and verb.tells:
             items = [replace(items[0], wrong="later"), *items[1:]]
         items = _all_or_none(vendor, items)
+        if not verb.tells and any(each.wrong for each in items):
+            return self._no(vendor, verb, 400, "bad_item", len(items))
         # The effect is on disk before the answer exists, so an answer that is lost is an effect that is not.
         outcomes = self.books.record(Call(vendor.name, verb.name, 200, len(items)), items, verb.repeat)
         return verb.says(request, items, outcomes, self.books)

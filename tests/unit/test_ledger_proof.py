@@ -208,13 +208,15 @@ def test_a_ledger_verifies_while_it_is_written(tmp_path: Path) -> None:
 def damage(path: Path, dice: random.Random) -> None:
     data = path.read_bytes()
     at = dice.randrange(len(data))
-    way = dice.randrange(4)
+    way = dice.randrange(5)
     if way == 0:
         path.write_bytes(data[:at] + bytes([data[at] ^ 1 << dice.randrange(8)]) + data[at + 1 :])
     elif way == 1:
         path.write_bytes(data[:at])
     elif way == 2:
         path.unlink()
+    elif way == 3 and path.suffix != ".index":  # an unfinished last record is what a crash leaves
+        path.write_bytes(data + dice.randbytes(1 + at))
     else:
         path.write_bytes(data[:at] + bytes(8) + data[at + 8 :])
 

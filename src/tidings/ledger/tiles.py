@@ -107,10 +107,12 @@ class Tiles:
         self.folder = folder
         self._cache: dict[tuple[int, int, int], bytes] = {}
 
-    def _read(self, level: int | str, index: int, width: int) -> bytes:
-        for name in dict.fromkeys((tile_path(level, index, width), tile_path(level, index))):
+    def _read(self, level: int | str, index: int, width: int) -> tuple[str, bytes, int]:
+        """The name and bytes of a tile at least this wide, and how wide that file must be."""
+        for wide in dict.fromkeys((width, WIDTH)):
+            name = tile_path(level, index, wide)
             try:
-                return (self.folder / name).read_bytes()
+                return name, (self.folder / name).read_bytes(), wide
             except FileNotFoundError:
                 continue
         name = tile_path(level, index, width)
@@ -118,18 +120,17 @@ class Tiles:
 
     def tile(self, level: int, index: int, width: int) -> bytes:
         """`width` hashes of a tile, concatenated."""
-        data = self._read(level, index, width)[: width * HASH_SIZE]
-        if len(data) != width * HASH_SIZE:
-            name = tile_path(level, index, width)
-            raise Damaged("ledger-tiles", f"{name} is {len(data)} bytes", f"{width * HASH_SIZE}", "Restore the file.")
-        return data
+        name, data, wide = self._read(level, index, width)
+        if len(data) != wide * HASH_SIZE:
+            raise Damaged("ledger-tiles", f"{name} is {len(data)} bytes", f"{wide * HASH_SIZE}", "Restore the file.")
+        return data[: width * HASH_SIZE]
 
     def bundle(self, index: int, width: int) -> list[bytes]:
         """`width` entries of a bundle."""
-        entries = unpack(self._read(ENTRIES, index, width))
-        if len(entries) < width or (width == WIDTH and len(entries) > width):
-            name = tile_path(ENTRIES, index, width)
-            raise Damaged("ledger-tiles", f"{name} holds {len(entries)} entries", str(width), "Restore the file.")
+        name, data, wide = self._read(ENTRIES, index, width)
+        entries = unpack(data)
+        if len(entries) != wide:
+            raise Damaged("ledger-tiles", f"{name} holds {len(entries)} entries", str(wide), "Restore the file.")
         return entries[:width]
 
     def entry(self, index: int, size: int) -> bytes:

@@ -37,6 +37,8 @@ def _event(request: Request) -> list[Item]:
         attribute = {
             name: each.get(name) or request.headers.get(f"ce-{name}") for name in ("subject", "source", "sequence")
         }
+        if each.get("type") == "tidings.ping":  # says that it could; it is about nobody
+            continue
         name = each.get("id") if isinstance(body, list) else request.headers["webhook-id"]
         found.append(item(attribute["subject"], each, name, (attribute["source"], attribute["sequence"])))
     return found

@@ -8,6 +8,7 @@ to one slow job in a thread of its own until it is quick again, so it holds nobo
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -93,6 +94,7 @@ class Cycle:
         self.gate = Gate(tables, keyring.derive("wire"), regate)
         self.lanes: dict[str, Lane] = {}
         self.orders = Orders(tables, self.books.attestor)
+        self._lock = threading.Lock()  # another thread may ask whether there is anything left to do
         self._slow: Launch | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="slow-lanes")
         self._version = store.transaction_version("attempts", "lanes") or 0
@@ -102,6 +104,10 @@ class Cycle:
 
     def step(self) -> CycleReport:
         """One pass over everything that is due."""
+        with self._lock:
+            return self._step()
+
+    def _step(self) -> CycleReport:
         now, report = self.clock(), CycleReport()
         rows = self.orders.take(self.lanes.values(), now)
         report.taken = self.intake.take(self.lanes.values(), now)
@@ -123,15 +129,17 @@ class Cycle:
 
     def idle(self, patience: float = 0.0) -> bool:
         """Nothing is under way, unread, or due within `patience` seconds."""
-        soon = self.clock() + patience
-        return self._slow is None and not self.intake.behind(self.lanes.values()) and self._next_due() > soon
+        with self._lock:
+            soon = self.clock() + patience
+            return self._slow is None and not self.intake.behind(self.lanes.values()) and self._next_due() > soon
 
     def close(self) -> None:
         """Wait for the calls under way and record what came back."""
-        if self._slow is not None:
-            self._collect(self._slow, CycleReport())
-            self._slow = None
-            self.books.write(self.store, "books")
+        with self._lock:
+            if self._slow is not None:
+                self._collect(self._slow, CycleReport())
+                self._slow = None
+                self.books.write(self.store, "books")
         self._thread.shutdown(wait=True)
 
     def _restore(self, tables: Tables) -> None:

@@ -12,10 +12,11 @@ import pyarrow.dataset as ds
 from tidings.channels import DIGEST_KEY
 from tidings.lanes import control, machine
 from tidings.lanes.attempts import Stamp, outcomes, recorded
+from tidings.lanes.breaker import Breaker
 from tidings.lanes.limits import manifest_of, rules_of
 from tidings.lanes.machine import LaneState
-from tidings.lanes.member import Delivery, Feed, Final, PlannedCall
-from tidings.lanes.recover import Committed, recover, retrace
+from tidings.lanes.member import Delivery, Feed, Final, PlannedCall, Rules
+from tidings.lanes.recover import Committed, last_breaker, recover, retrace
 from tidings.lanes.send import LaneJob
 from tidings.lanes.slices import Entry, deliveries, read, tags
 from tidings.seal.keyfiles import KeyFiles
@@ -99,14 +100,19 @@ class Tables:
     def restore(self, subscriber: Subscriber, feeds: Iterable[Feed]) -> Lane:
         """The lane as it was when the last process stopped, however it stopped."""
         job = lane_job(self.settings, subscriber)
-        committed = self._committed(subscriber.name, feeds)
+        state, orphans, taken = self.recovered(job.rules, feeds)
+        return Lane(job, state, requests=taken, orphans=orphans)
+
+    def recovered(self, rules: Rules, feeds: Iterable[Feed]) -> tuple[LaneState, list[PlannedCall], int]:
+        """State, calls without an outcome, and how many of the operator's requests were taken. Needs no secret."""
+        committed = self._committed(rules.name, feeds)
         journal = {
-            feed: self.owed(subscriber.name, feed, committed.oldest.get(feed, 0) - 1, cursor)
+            feed: self.owed(rules.name, feed, committed.oldest.get(feed, 0) - 1, cursor)
             for feed, cursor in committed.cursors.items()
         }
-        rows = self._attempts(subscriber.name, committed.since)
-        asked = control.asked(self.settings.data_path, subscriber.name)
-        taken = self.store.transaction_version("attempts", f"control/{subscriber.name}") or 0
+        rows = self._attempts(rules.name, committed.since)
+        asked = control.asked(self.settings.data_path, rules.name)
+        taken = self.store.transaction_version("attempts", f"control/{rules.name}") or 0
         wishes = {row["cycle"]: row["call"] for row in rows if row["call"].startswith("control-")}
         reopened = {
             seq: delivery
@@ -114,9 +120,11 @@ class Tables:
             if (request := asked[int(call.removeprefix("control-")) - 1]).action == "retry"
             and (delivery := self.wanted(request)) is not None
         }
-        state, orphans = recover(job.rules, committed, journal, [recorded(row) for row in rows], reopened)
+        told = [recorded(row) for row in rows]
+        state, orphans = recover(rules, committed, journal, told, reopened)
         state.paused = control.paused(asked[:taken])
-        return Lane(job, state, requests=taken, orphans=orphans)
+        state.breaker = last_breaker(rules, told) if state.unsettled else Breaker()
+        return state, orphans, taken
 
     def owed(self, lane: str, feed: Feed, above: int, upto: int) -> list[Delivery]:
         """Everything a lane owes of a stretch of the journal."""

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from tidings.channels import narrowed
-from tidings.channels.manifest import Manifest, load_manifest
+from tidings.channels.manifest import Hook, Manifest, load_manifest
 from tidings.lanes.member import Rules
 from tidings.settings import Settings
 from tidings.shapes import Subscriber
 
 
 def manifest_of(settings: Settings, subscriber: Subscriber) -> Manifest:
-    return load_manifest(subscriber.manifest, settings.manifests_path)
+    """The manifest as this subscriber uses it: a webhook's form is the operator's choice."""
+    manifest = load_manifest(subscriber.manifest, settings.manifests_path)
+    if manifest.webhook is None or "mode" not in subscriber.vars:
+        return manifest
+    hook = Hook.model_validate({**manifest.webhook.model_dump(), "mode": str(subscriber.vars["mode"])})
+    return manifest.model_copy(update={"webhook": hook})
 
 
 def rules_of(settings: Settings, subscriber: Subscriber) -> Rules:
@@ -19,7 +24,7 @@ def rules_of(settings: Settings, subscriber: Subscriber) -> Rules:
     types = settings.change_types
     return Rules(
         name=subscriber.name,
-        batches={kind: min(limits.max_batch, _largest(manifest, subscriber, kind)) for kind in types},
+        batches={kind: min(limits.max_batch, _largest(manifest, kind)) for kind in types},
         capable=manifest.capabilities(),
         capabilities={} if manifest.webhook else {kind: manifest.capabilities(kind) for kind in types},
         per_second=limits.per_second,
@@ -29,10 +34,9 @@ def rules_of(settings: Settings, subscriber: Subscriber) -> Rules:
     )
 
 
-def _largest(manifest: Manifest, subscriber: Subscriber, change_type: str) -> int:
+def _largest(manifest: Manifest, change_type: str) -> int:
     """Members per call. Where a vendor takes one record per request a call is one request, so that rate and order are ours."""
     if manifest.webhook:
-        mode = str(subscriber.vars.get("mode", manifest.webhook.mode))
-        return manifest.webhook.batch if mode == "batched" else 1
+        return manifest.webhook.batch if manifest.webhook.mode == "batched" else 1
     verbs = manifest.routed(change_type)
     return min((verb.batch.max if verb.batch else 1 for verb in verbs), default=1)

@@ -2,7 +2,7 @@
 
 Read the journal from each feed's oldest unsettled offset to its cursor, and the lane's attempts from the first call on that
 speaks of anything there. What is not in an attempt was not sent, except under an intent: an intent without its outcome is
-in doubt. Breaker and pace are not recovered; they are learned again from the next calls.
+in doubt. The pace is not recovered and the breaker only guessed; both are learned again from the next calls.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidings.channels.call import Outcome
+from tidings.lanes.breaker import Breaker, after_call
 from tidings.lanes.machine import LaneState, enqueue, move, reopen, sent
 from tidings.lanes.member import Delivery, Feed, FinalName, PlannedCall, Rules, Verdict
 from tidings.lanes.semantics import ABSENT, CRASHED, ISOLATING, NOT_STARTED
@@ -130,3 +131,19 @@ def in_doubt(call: PlannedCall) -> list[Outcome]:
     """An intent with no outcome: the request may have left, so every member is in doubt."""
     words = "we stopped between the intent and its record"
     return [Outcome(member.event_id, "in_doubt", CRASHED, detail=words) for member in call.members]
+
+
+def last_breaker(rules: Rules, rows: Iterable[Recorded]) -> Breaker:
+    """The breaker as far as these rows tell: the best guess after a restart, corrected by the next calls."""
+    breaker = Breaker()
+    for row in sorted(rows, key=lambda row: row.finished):
+        if not row.intent and row.members:
+            breaker = after_call(breaker, rules, map(_felt, row.members), row.finished)
+    return breaker
+
+
+def _felt(told: Told) -> str:
+    if told.code == NOT_STARTED:
+        return NOT_STARTED
+    shut = told.result == "terminal" and told.final is None and told.code != ISOLATING
+    return "transient" if shut else told.result

@@ -20,6 +20,8 @@ VERBS = {
     "status": "status",
     "timeline": "timeline",
     "explain": "explain",
+    "lanes": "lanes",
+    "dead-letters": "dead_letters",
     "quarantine": "quarantine",
     "prove": "prove",
     "verify": "verify",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from typing import Any
 
 import typer
 from source_tree import PACKAGE
@@ -12,14 +13,13 @@ from source_tree import PACKAGE
 from tidings.cli import STEPS, VERBS, application
 
 
-def commands(command: object, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], set[str]]:
-    """Every leaf command with the options it takes."""
-    below = getattr(command, "commands", None)
-    if below:
-        return {
-            leaf: options for name, child in below.items() for leaf, options in commands(child, (*path, name)).items()
-        }
-    return {path: {option for parameter in command.params for option in parameter.opts}}  # type: ignore[attr-defined]
+def commands(command: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], set[str]]:
+    """Every command that can be run, with the options it takes; a group counts when it runs by itself."""
+    below = getattr(command, "commands", {})
+    found = {leaf: options for name, child in below.items() for leaf, options in commands(child, (*path, name)).items()}
+    if not below or (path and command.invoke_without_command):
+        found[path] = {option for parameter in command.params for option in parameter.opts}
+    return found
 
 
 def test_every_verb_takes_a_folder_and_answers_in_json() -> None:

@@ -6,10 +6,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tidings.seal.cards import masked_body
-from tidings.stages.decode import CORE, Keys, decode, refused, skipped
+from tidings.seal.cards import masked_variant
+from tidings.stages.decode import CORE, IMAGES, Keys, decode, refused, skipped
 from tidings.stages.dialect import Dialect, load, names
-from tidings.stages.message import PROBLEM, inexact, is_blank, parse, parse_under, problem, refusal, whole
+from tidings.stages.message import PROBLEM, inexact, is_blank, is_object, parse, parse_under, problem, refusal, whole
 from tidings.stages.recognise import recognised
 
 CHANGE = T.StructType(
@@ -58,7 +58,8 @@ def change(messages: DataFrame, dialect: str, keys: Keys | None = None) -> DataF
     spoken = sound.withColumn("spoken", _spoken(dialects, F.col("parsed"), F.col("sound"), dialect))
     decoded = spoken.withColumn("changes", _changes(dialects, body, keys or {}))
     several = decoded.select(*_CARRIED, "body", "spoken", F.posexplode("changes").alias("ordinal", "core"))
-    return several.select(*[_column(field.name, dialects) for field in CHANGE.fields])
+    sealed = several.withColumn("sealed", F.when(F.col("core.suspect"), _sealed()))
+    return sealed.select(*[_column(field.name, dialects) for field in CHANGE.fields])
 
 
 def _rewrapped(parsed: Column, body: Column, dialects: list[Dialect]) -> Column:
@@ -87,17 +88,27 @@ def _spoken(dialects: list[Dialect], parsed: Column, sound: Column, dialect: str
 def _changes(dialects: list[Dialect], body: Column, keys: Keys) -> Column:
     """The decoded changes of a sound message, or the one reason why there are none."""
     parsed, spoken = F.col("parsed"), F.col("spoken")
-    is_object = F.try_variant_get(parsed, "$[0]", "struct<x:variant>").isNotNull()
-    chain = F.when(is_blank(body), F.array(skipped("blank")))
-    chain = chain.when(~F.col("sound"), F.array(refused(problem(refusal(body)))))
-    chain = chain.when(~is_object, F.array(refused(problem("not_an_object"))))
+    unread = F.when(is_blank(body), F.array(skipped("blank"))).otherwise(F.array(refused(problem(refusal(body)))))
+    chain = F.when(~F.col("sound"), unread)
+    chain = chain.when(~is_object(body), F.array(refused(problem("not_an_object"))))
     chain = chain.when(inexact(body), F.array(refused(problem("number_not_exact"))))
     for place, dialect in enumerate(dialects):
         chain = chain.when(spoken == place, decode(dialect, parsed, keys))
     return chain.otherwise(F.array(refused(problem("unknown_dialect", "", "no dialect recognises the message"))))
 
 
+def _sealed() -> Column:
+    """Key and images as they may be kept; only rows that look as if they held a card number come here."""
+    return F.struct(*[masked_variant(F.col(f"core.{name}")).alias(name) for name in IMAGES])
+
+
 def _column(name: str, dialects: list[Dialect]) -> Column:
+    if name in IMAGES:
+        kept = F.col(f"sealed.{name}.value")
+        return F.when(F.col("core.suspect"), kept).otherwise(F.col(f"core.{name}")).alias(name)
+    if name == "masked":
+        hits = [F.coalesce(F.col(f"sealed.{image}.masked"), F.lit(False)) for image in IMAGES]
+        return (hits[0] | hits[1] | hits[2]).alias(name)
     if name in CORE:
         return F.col(f"core.{name}").alias(name)
     if name == "dialect":

@@ -18,7 +18,9 @@ from tidings.stages.shapes import fields, is_kind, pick, present
 
 Keys = Mapping[str, Sequence[str]]
 PREFIX = "$[0]"
-CORE = [*FIELDS, "skip", "problem", "masked"]
+IMAGES = ("key", "before", "after")
+# `suspect`: the images may hold a card number, so whoever keeps them must mask them first.
+CORE = [*FIELDS, "skip", "problem", "suspect"]
 _KEYED = ("insert", "update", "delete", "snapshot", "tombstone")
 # What a text looks like when the JSON behind it was no string; only then is the exact type asked for.
 _NO_STRING = r"(?m)^(?:true|false|-?[0-9]|[\[{])"
@@ -100,7 +102,7 @@ def skipped(reason: str) -> Column:
 
 def _blank(**known: Column) -> Column:
     blank = {name: F.lit(None).cast(SPARK_TYPE[kind]) for name, kind in FIELDS.items()}
-    blank |= {"skip": F.lit(None).cast("string"), "problem": no_problem(), "masked": F.lit(False), **known}
+    blank |= {"skip": F.lit(None).cast("string"), "problem": no_problem(), "suspect": F.lit(False), **known}
     return F.struct(*[blank[name].alias(name) for name in CORE])
 
 
@@ -159,7 +161,7 @@ def _raw(dialect: Dialect, scope: Scope) -> Column:
 
 def _texts(raw: Column) -> Column:
     """Key and images as canonical text; a JSON null is no text."""
-    texts = [F.nullif(F.to_json(raw[name]), F.lit("null")).alias(name) for name in ("key", "before", "after")]
+    texts = [F.nullif(F.to_json(raw[name]), F.lit("null")).alias(name) for name in IMAGES]
     return F.struct(*texts)
 
 
@@ -167,32 +169,32 @@ def _core(dialect: Dialect, scope: Scope, row: Row, keys: Keys) -> Column:
     raw, text = row.raw, row.text
     op = raw["op"]
     is_delete, no_row = op == "delete", op.isin("truncate", "tombstone")
-    value = {name: F.when(text[name] != "{}", raw[name]) for name in ("key", "before", "after")}
+    value = {name: F.when(text[name] != "{}", raw[name]) for name in IMAGES}
     before_is_after = is_delete & value["before"].isNull()
     before = F.when(no_row, None).when(before_is_after, value["after"]).otherwise(value["before"])
     after = F.when(no_row | is_delete, None).otherwise(value["after"])
     key = F.when(op == "truncate", None).when(value["key"].isNotNull(), value["key"])
     key = key.otherwise(_configured(raw["entity"], F.coalesce(after, before), keys))
-    images = F.struct(key.alias("key"), _clean(dialect, before).alias("before"), _clean(dialect, after).alias("after"))
-    return let(images, lambda image: _finished(raw, image, _verdict(dialect, scope, row, image)))
+    holds = _any_placeholder(dialect, text)
+    made = {"key": key, "before": _clean(dialect, holds, before), "after": _clean(dialect, holds, after)}
+    images = F.struct(*[column.alias(name) for name, column in made.items()])
+    return let(images, lambda image: _finished(row, image, _verdict(dialect, scope, row, image)))
 
 
-def _finished(raw: Column, image: Column, verdict: Column) -> Column:
-    """CORE: masked images for a good row, only the reason for a skipped or refused one."""
-    sealed = {name: cards.masked_variant(image[name]) for name in ("key", "before", "after")}
-    states = F.struct(*[column.alias(name) for name, column in sealed.items()])
+def _finished(row: Row, image: Column, verdict: Column) -> Column:
+    """CORE: the whole change for a good row, only the reason for a skipped or refused one."""
+    raw, text = row.raw, row.text
 
-    def made(both: Column) -> Column:
-        state, bad = both["state"], both["verdict"]
+    def made(bad: Column) -> Column:
         good = bad.isNull() & raw["skip"].isNull()
-        out = {name: F.when(good, raw[name]) for name in FIELDS}
-        out |= {name: F.when(good, state[name]["value"]) for name in sealed}
-        out["before_kind"] = F.when(good & out["before"].isNull(), "none").otherwise(out["before_kind"])
+        given = {name: image[name] if name in IMAGES else raw[name] for name in FIELDS}
+        given["before_kind"] = F.when(image["before"].isNull(), "none").otherwise(raw["before_kind"])
+        out = {name: F.when(good, column) for name, column in given.items()}
         out["skip"], out["problem"] = raw["skip"], F.when(raw["skip"].isNull(), bad)
-        out["masked"] = good & (state["key"]["masked"] | state["before"]["masked"] | state["after"]["masked"])
+        out["suspect"] = good & cards.suspect(F.concat_ws("\n", *[text[name] for name in IMAGES]))
         return F.struct(*[out[name].alias(name) for name in CORE])
 
-    return let(F.struct(states.alias("state"), verdict.alias("verdict")), made)
+    return let(verdict, made)
 
 
 def _configured(entity: Column, image: Column, keys: Keys) -> Column:
@@ -206,25 +208,23 @@ def _configured(entity: Column, image: Column, keys: Keys) -> Column:
     return fallback if chosen is None else chosen.otherwise(fallback)
 
 
-def _clean(dialect: Dialect, image: Column) -> Column:
+def _clean(dialect: Dialect, holds: Column, image: Column) -> Column:
     """The image without the columns whose value the vendor could not supply: absent is not null."""
     if not dialect.placeholders:
         return image
+    stated = [f'"{word}"' for word in dialect.placeholders]
+    shapes = [*stated, *[f"[{word}]" for word in stated], *[f"{{{word}:{word}}}" for word in stated]]
+    kept = F.map_filter(fields(image), lambda _, value: ~F.to_json(value).isin(shapes))
+    cleaned = let(kept, lambda left: F.when(F.size(left) > 0, F.to_variant_object(left)))
+    return F.when(holds, cleaned).otherwise(image)
 
-    def supplied(value: Column) -> Column:
-        stated = [f'"{word}"' for word in dialect.placeholders]
-        shapes = [*stated, *[f"[{word}]" for word in stated], *[f"{{{word}:{word}}}" for word in stated]]
-        return ~F.to_json(value).isin(shapes)
 
-    def cleaned() -> Column:
-        kept = F.map_filter(fields(image), lambda _, value: supplied(value))
-        return let(kept, lambda left: F.when(F.size(left) > 0, F.to_variant_object(left)))
-
-    text = F.to_json(image)
-    holds = F.contains(text, F.lit(dialect.placeholders[0]))
-    for word in dialect.placeholders[1:]:
-        holds = holds | F.contains(text, F.lit(word))
-    return F.when(holds, cleaned()).otherwise(image)
+def _any_placeholder(dialect: Dialect, text: Column) -> Column:
+    held = F.lit(False)
+    for word in dialect.placeholders:
+        for image in ("before", "after"):
+            held = held | F.coalesce(F.contains(text[image], F.lit(word)), F.lit(False))
+    return held
 
 
 def _verdict(dialect: Dialect, scope: Scope, row: Row, image: Column) -> Column:
@@ -232,7 +232,7 @@ def _verdict(dialect: Dialect, scope: Scope, row: Row, image: Column) -> Column:
     raw, text = row.raw, row.text
     op = raw["op"]
     chain = F.when(op.isNull(), _no_operation(dialect, scope))
-    for name in ("key", "before", "after"):
+    for name in IMAGES:
         where = dotted(_where(dialect.fields[name])) or name
         chain = chain.when(~F.startswith(text[name], F.lit("{")), problem("wrong_type", where, "expected an object"))
     chain = chain.when(_suspicious(dialect, scope, raw), _wrong_type(dialect, scope))

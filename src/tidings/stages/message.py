@@ -51,13 +51,14 @@ PROBLEM = T.StructType(
     ]
 )
 
+_BLANK = " \t\r\n"
 # Possessive quantifiers: Java's matcher recurses on the plain ones and a long string would overflow the stack.
 _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _OPEN_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+\\?$'
 _LONE_SURROGATE = r"(?<!\\)((?:\\\\)*+)(?:(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 _NOT_A_NUMBER = r"[-+]?\b(?:NaN|Infinity)\b"
 # 39 digits in a row, or an exponent: cheap to rule out, looked at closely only when present.
-_INEXACT_HINT = r"[0-9.](?:[0-9.]{38}|[eE][-+0-9])"
+_INEXACT_HINT = r"[0-9.](?<![0-9.]{2})[0-9.]*+(?:(?<=[0-9.]{39})|[eE][-+]?[0-9])"
 _NUMBER = r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
 
 
@@ -96,7 +97,12 @@ def whole(parsed: Column, body: Column) -> Column:
 
 
 def is_blank(body: Column) -> Column:
-    return F.coalesce(F.length(F.btrim(body, F.lit(" \t\r\n"))) == 0, F.lit(True))
+    return F.coalesce(F.ltrim(body, F.lit(_BLANK)) == "", F.lit(True))
+
+
+def is_object(body: Column) -> Column:
+    """Whether a body that parses is an object."""
+    return F.startswith(F.ltrim(body, F.lit(_BLANK)), F.lit("{"))
 
 
 def refusal(body: Column) -> Column:

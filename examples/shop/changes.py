@@ -80,29 +80,28 @@ class Truth:
         return found
 
 
-def write(folder: str | Path, seed: int, round: int, now: float | None = None) -> Truth:
-    """Write round `round` below `folder` (one sub-folder per source) and say what was written.
-
-    Every file appears complete or not at all. `now` is when the round's last change was committed.
-    """
+def compose(seed: int, round: int, now: float) -> tuple[Truth, dict[str, list[list[Message]]]]:
+    """What round `round` holds, and its messages: one list per file, per source. `now` is when its last change was committed."""
     world = World(seed)
-    opening = list(world.snapshot())
+    opening = list(world.snapshot()) if round == 1 else []
     for earlier in range(1, round):
         play(world, earlier)
     acts = play(world, round)
     truth = Truth(round, heroine_email(round))
-    at = int((now or time.time()) * 1_000_000)
+    files: dict[str, list[list[Message]]] = {}
     for source, scribe in SCRIBES.items():
-        pages = scribe(
-            round,
-            at,
-            [a for a in opening if a.source == source and round == 1],
-            [a for a in acts if a.source == source],
-            truth,
-        )
-        for page, messages in enumerate((page for page in pages if page), 1):
-            _publish(Path(folder) / source, f"round-{round:04d}-{page:02d}.jsonl", messages)
-            truth.messages[source] = truth.messages.get(source, 0) + len(messages)
+        first, then = ([act for act in found if act.source == source] for found in (opening, acts))
+        files[source] = [page for page in scribe(round, int(now * 1_000_000), first, then, truth) if page]
+        truth.messages[source] = sum(map(len, files[source]))
+    return truth, files
+
+
+def write(folder: str | Path, seed: int, round: int, now: float | None = None) -> Truth:
+    """Write round `round` below `folder` (one sub-folder per source) and say what was written; each file whole or not at all."""
+    truth, files = compose(seed, round, now or time.time())
+    for source, pages in files.items():
+        for number, messages in enumerate(pages, 1):
+            _publish(Path(folder) / source, f"round-{round:04d}-{number:02d}.jsonl", messages)
     return truth
 
 
@@ -159,7 +158,7 @@ def _crm(round: int, at: int, opening: list[Act], acts: list[Act], truth: Truth)
         if act.case == "delete":
             page.append(log.tombstone(act))
     pages[1] += [log.heartbeat(), log.transaction()]
-    truth.skipped = {"heartbeat": 1, "transaction_marker": 1, "tombstone": 1}
+    truth.skipped = {"heartbeat": 1, "transaction_marker": 1}  # a tombstone is a change that makes no event
     pages[1] += _misfortunes(log, truth)
     again = [message for message in pages[0] if not isinstance(message, str)][:5]
     truth.duplicates += len(again)

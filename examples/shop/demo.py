@@ -146,11 +146,14 @@ class Failed(Exception):
     """A child said no; its own words are already on the screen."""
 
 
-def tidings(*arguments: str, ends: tuple[int, ...] = (0,)) -> str:
+def tidings(*arguments: str, ends: tuple[int, ...] = (0,), quiet: bool = False) -> str:
     """The seam: one verb, its stdout; its progress draws itself on stderr. `ends` are the exit codes that are an answer."""
     command = [sys.executable, "-m", "tidings.cli", *arguments]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE if quiet else None, text=True, check=False
+    )
     if done.returncode not in ends:
+        sys.stderr.write(done.stderr or "")
         raise Failed(f"`tidings {' '.join(arguments)}` ended with {done.returncode}")
     return done.stdout
 
@@ -158,7 +161,7 @@ def tidings(*arguments: str, ends: tuple[int, ...] = (0,)) -> str:
 def asked(verb: str, *arguments: str, folder: Path) -> Any:
     # `status --reconcile` ends with 1 when the books do not balance, `verify` with 6 when something is wrong: both still answer.
     ends = {"status": (0, 1), "verify": (0, 6)}.get(verb, (0,))
-    return json.loads(tidings(verb, *arguments, "-C", str(folder), "--json", ends=ends))
+    return json.loads(tidings(verb, *arguments, "-C", str(folder), "--json", ends=ends, quiet=True))
 
 
 @contextmanager
@@ -240,14 +243,32 @@ def compared(folder: Path, held: Path) -> tuple[dict[str, screen.Vendor], list[s
     return seen, wrong
 
 
+def arrived(status: Status, round: int) -> list[str]:
+    """What every round so far held against what Tidings says it read."""
+    truths = [changes.compose(SEED, number, 0)[0] for number in range(1, round + 1)]
+    wrong = []
+    for source in status["sources"]:
+        name = source["name"]
+        events = sum(1 for truth in truths for event in truth.events if event.source == name)
+        messages = sum(truth.messages[name] for truth in truths)
+        if (source["messages"], source["events"]) != (messages, events):
+            found = f"{source['messages']} messages and {source['events']} events"
+            wrong.append(f"{name}: {found} where {messages} and {events} were written")
+    return wrong
+
+
 def tell(folder: Path, truth: changes.Truth, held: Path, started: float) -> Told:
     status = cast(Status, asked("status", "--reconcile", folder=folder))
     timeline = cast(Timeline, asked("timeline", truth.email, folder=folder))
     quarantine = cast(Quarantine, asked("quarantine", folder=folder))
     seen, wrong = compared(folder, held)
     told = Told(truth, timeline, status, quarantine, *proved(folder, timeline), seen, time.monotonic() - started)
+    wrong += arrived(status, truth.round)
     if not status["books"]["balanced"]:
         wrong += status["books"]["problems"] or ["the books do not balance"]
+    for what, verdict in (("the ledger", told.ledger), ("the receipt of her change", told.receipt)):
+        if not verdict["verified"]:
+            wrong.append(f"{what} does not verify")
     if len(told.heroine) != 2:
         wrong.append(f"her change was found in {len(told.heroine)} of 2 sources")
     told.wrong = wrong
@@ -258,10 +279,12 @@ def proved(folder: Path, timeline: Timeline) -> tuple[Verified, Verified]:
     """The whole ledger, and a receipt of her change that a stranger can check."""
     event = [event for event in timeline["events"] if event["change_type"] == "email"][-1]
     receipt = folder / "data" / "vendors" / "receipt.json"
-    tidings("prove", event["event_id"], "-C", str(folder), "-o", str(receipt))
+    tidings("prove", event["event_id"], "-C", str(folder), "-o", str(receipt), quiet=True)
     ledger = cast(Verified, asked("verify", folder=folder))
     key = json.loads(receipt.read_text())["vkey"]
-    return ledger, cast(Verified, json.loads(tidings("verify", str(receipt), "--vkey", key, "--json")))
+    return ledger, cast(
+        Verified, json.loads(tidings("verify", str(receipt), "--vkey", key, "--json", ends=(0, 6), quiet=True))
+    )
 
 
 def main() -> int:

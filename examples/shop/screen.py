@@ -67,7 +67,9 @@ def show(console: Console, told: Told) -> None:
 
 def heroine(told: Told) -> Table:
     first = next(iter(told.heroine), None)
-    table = Table(title="Her new address, as the CRM reported it", title_justify="left", expand=True)
+    table = Table(
+        title="Her new address, as the CRM reported it", title_justify="left", expand=True, caption_justify="left"
+    )
     for name, side in (
         ("subscriber", "left"),
         ("seen after", "right"),
@@ -120,7 +122,7 @@ def refused(told: Told) -> Table:
 
 
 def arrivals(told: Told) -> Table:
-    table = Table(title="What arrived", title_justify="left", expand=True)
+    table = Table(title="What arrived", title_justify="left", expand=True, caption_justify="left")
     names = (
         "messages",
         "events",
@@ -132,18 +134,18 @@ def arrivals(told: Told) -> Table:
         "masked",
         "clock_ahead",
     )
-    table.add_column("source")
-    for name in names:
-        table.add_column(name.replace("_", " "), justify="right")
+    table.add_column("")
     for source in told.status["sources"]:
-        table.add_row(source["name"], *[str(source.get(name, 0)) for name in names])
+        table.add_column(source["name"], justify="right")
+    for name in names:
+        table.add_row(name.replace("_", " "), *[str(source.get(name, 0)) for source in told.status["sources"]])
     codes = ", ".join(f"{row['count']} {row['code']}" for row in told.quarantine["codes"])
     table.caption = f"In quarantine: {codes or 'nothing'}."
     return table
 
 
 def ledger(told: Told) -> Panel:
-    lines = [f"{log['origin']}: {log['size']} entries, root {str(log['root'])[:32]}…" for log in told.ledger["logs"]]
+    lines = [f"{log['origin']}: {log['size']} entries, root {str(log['root'])[:16]}…" for log in told.ledger["logs"]]
     lines.append(_checked("the whole ledger", told.ledger["verified"], told.ledger["entries"]))
     lines.append(_checked("the receipt of her change", told.receipt["verified"], told.receipt["entries"]))
     lines += told.ledger["caveats"]

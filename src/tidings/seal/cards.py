@@ -83,15 +83,16 @@ def masked_body(body: Column) -> Column:
     return mask(body)
 
 
-def masked_variant(value: Column) -> Column:
-    """`{value, masked}`: the value as it may be kept, and whether that differs from what came."""
+def masked_states(states: Column) -> Column:
+    """`{state, masked}` for a struct of variants: the same fields as they may be kept, and whether anything changed.
+
+    The struct is masked as one text, so that the plan holds this machinery once.
+    """
 
     def kept(text: Column) -> Column:
-        hidden = _let(mask(text), lambda m: F.struct(F.try_parse_json(m).alias("value"), (m != text).alias("masked")))
-        untouched = F.struct(value.alias("value"), F.lit(False).alias("masked"))
-        return _let(hidden, lambda h: F.when(h["masked"], h).otherwise(untouched))
+        return _let(mask(text), lambda m: F.struct(F.try_parse_json(m).alias("state"), (m != text).alias("masked")))
 
-    return _let(F.to_json(value), kept)
+    return _let(F.to_json(states), kept)
 
 
 def _changed(text: Column, plain: Column) -> Column:

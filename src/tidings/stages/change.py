@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tidings.seal.cards import masked_variant
+from tidings.seal.cards import masked_states
 from tidings.stages.decode import CORE, IMAGES, Keys, decode, refused, skipped
 from tidings.stages.dialect import Dialect, load, names
 from tidings.stages.message import PROBLEM, inexact, is_blank, is_object, parse, parse_under, problem, refusal, whole
@@ -99,16 +99,16 @@ def _changes(dialects: list[Dialect], body: Column, keys: Keys) -> Column:
 
 def _sealed() -> Column:
     """Key and images as they may be kept; only rows that look as if they held a card number come here."""
-    return F.struct(*[masked_variant(F.col(f"core.{name}")).alias(name) for name in IMAGES])
+    return masked_states(F.struct(*[F.col(f"core.{name}").alias(name) for name in IMAGES]))
 
 
 def _column(name: str, dialects: list[Dialect]) -> Column:
+    touched = F.coalesce(F.col("sealed.masked"), F.lit(False))
     if name in IMAGES:
-        kept = F.col(f"sealed.{name}.value")
-        return F.when(F.col("core.suspect"), kept).otherwise(F.col(f"core.{name}")).alias(name)
+        kept = F.try_variant_get(F.col("sealed.state"), f"$.{name}", "variant")
+        return F.when(touched, kept).otherwise(F.col(f"core.{name}")).alias(name)
     if name == "masked":
-        hits = [F.coalesce(F.col(f"sealed.{image}.masked"), F.lit(False)) for image in IMAGES]
-        return (hits[0] | hits[1] | hits[2]).alias(name)
+        return touched.alias(name)
     if name in CORE:
         return F.col(f"core.{name}").alias(name)
     if name == "dialect":

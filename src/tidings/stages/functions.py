@@ -74,13 +74,15 @@ def _map(body: Any, grammar: Grammar, kind: str) -> Expression:
     """`{of: text, to: {found: meant}, else: text}`; a value that is not listed is null, and null is never guessed."""
     meanings = {str(found): str(meant) for found, meant in body["to"].items()}
 
-    def make(subject: Column, fallback: Column) -> Column:
-        pairs = list(meanings.items())
-        return _first_that_holds(
-            *[subject == found for found, _ in pairs], *[F.lit(meant) for _, meant in pairs], fallback
-        )
-
-    return over("text", [grammar.text(body["of"]), grammar.text(body.get("else"))], make)
+    # A literal map is one node of the plan, whatever its size.
+    table = lambda: F.create_map(*[F.lit(text) for pair in meanings.items() for text in pair])  # noqa: E731
+    if body.get("else") is None:
+        return over("text", [grammar.text(body["of"])], lambda subject: table()[subject])
+    return over(
+        "text",
+        [grammar.text(body["of"]), grammar.text(body.get("else"))],
+        lambda subject, fallback: F.coalesce(table()[subject], fallback),
+    )
 
 
 def _concat(body: Any, grammar: Grammar, kind: str) -> Expression:

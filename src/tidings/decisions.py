@@ -16,7 +16,9 @@ from tidings.gate.decisions import DecisionTable
 from tidings.gate.loading import load_policy
 from tidings.gate.situations import decision_frame, event_facts, situation_columns, unknown_situations
 from tidings.settings import Settings
-from tidings.stages.decision import decision
+from tidings.stages.decision import RECIPIENTS, decision
+from tidings.stages.once import built_once
+from tidings.tables import TABLES
 
 
 @dataclass
@@ -26,6 +28,8 @@ class Decisions:
     settings: Settings
     table: DecisionTable
     _frames: dict[int, tuple[int, DataFrame]] = field(default_factory=dict)
+    _situations: dict[tuple[str, ...], dict[str, Column]] = field(default_factory=dict)
+    _compiled: dict[str, Column] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -39,26 +43,18 @@ class Decisions:
 
     def decided(self, events: DataFrame, contracts: Mapping[str, Contract]) -> DataFrame:
         """Adds `decision`, `recipients`, `anchors` and `deadline`; rows of other tables than the journal pass unharmed."""
-        spark = events.sparkSession
-        flags = F.concat(
-            F.coalesce("flags", F.array().cast("array<string>")),
-            F.coalesce("known_flags", F.array().cast("array<string>")),
-        )
-        facts = event_facts(contracts, F.col("consents"), F.col("consent_event"), flags) | self._test_mode()
-        mine = F.col("out") == "journal"
-        found = situation_columns(self.table.policy, facts)
-        rows = events.withColumns({name: F.when(mine, column) for name, column in found.items()})
-        rows = decision(rows, self._frame(spark), self._filters(rows))
-        earliest = F.array_min(F.transform("recipients", lambda one: one["deadline"]))
-        nobody = F.array_contains("flags", "stale")
-        return rows.withColumns(
-            {
-                "deadline": earliest,
-                "recipients": F.when(nobody, F.array().cast(rows.schema["recipients"].dataType)).otherwise(
-                    F.col("recipients")
-                ),
-            }
-        )
+        rows = events.withColumns(self._situation(contracts))
+        return decision(rows, self._frame(events.sparkSession), self._filters()).withColumns(_deadline())
+
+    def _situation(self, contracts: Mapping[str, Contract]) -> dict[str, Column]:
+        """The situation of an event, in the words of this policy; of other rows, nothing."""
+        key = tuple(contracts)
+        if key not in self._situations:
+            flags = F.concat(F.coalesce("flags", _none()), F.coalesce("known_flags", _none()))
+            facts = event_facts(contracts, F.col("consents"), F.col("consent_event"), flags) | self._test_mode()
+            found = situation_columns(self.table.policy, facts)
+            self._situations[key] = {name: F.when(F.col("out") == "journal", column) for name, column in found.items()}
+        return self._situations[key]
 
     def unknown(self) -> Column:
         """For `observe` on decided rows: what nobody has decided yet."""
@@ -77,9 +73,13 @@ class Decisions:
                 self._frames[key] = (size, decision_frame(spark, self.table))
             return self._frames[key][1]
 
-    def _filters(self, rows: DataFrame) -> dict[str, Column]:
-        attributes = journal_attributes(rows.columns)
-        return {n: filter_column(s.filter, attributes) for n, s in self.settings.subscribers.items() if s.filter}
+    def _filters(self) -> Mapping[str, Column]:
+        """The subscribers' filters, compiled once: the same mapping every time, so that what is built on it is kept too."""
+        if self._compiled is None:
+            attributes = journal_attributes([*TABLES["journal"].fields, "policy_version"])
+            wanted = {name: one.filter for name, one in self.settings.subscribers.items() if one.filter}
+            self._compiled = {name: filter_column(text, attributes) for name, text in wanted.items()}
+        return self._compiled
 
     def _test_mode(self) -> dict[str, Column]:
         mode = self.settings.test_mode
@@ -88,3 +88,17 @@ class Decisions:
             "test_mode": F.lit(mode.enabled),
             "test_subject": subject.isin(*mode.subjects) if mode.subjects else F.lit(False),
         }
+
+
+def _none() -> Column:
+    return F.array().cast("array<string>")
+
+
+@built_once
+def _deadline() -> dict[str, Column]:
+    """The nearest deadline; and nobody is told of a stale change, because a newer one is known."""
+    stale = F.array_contains("flags", "stale")
+    return {
+        "deadline": F.array_min(F.transform("recipients", lambda one: one["deadline"])),
+        "recipients": F.when(stale, F.array().cast(RECIPIENTS)).otherwise(F.col("recipients")),
+    }

@@ -29,6 +29,7 @@ from tidings.session import BUCKETS
 from tidings.settings import Settings
 from tidings.shapes import Source
 from tidings.stages.event import Batch, Marks, mark
+from tidings.stages.once import built_once
 from tidings.store import Store
 
 REMEMBERED = ("last_seen", "subjects", "identities", "quarantine")
@@ -205,6 +206,7 @@ def _utc(moment: datetime) -> datetime:
     return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
+@built_once
 def _counters(source: Source) -> list[Column]:
     """What is counted on the way; nothing is counted by a second job."""
     events = F.size("units")

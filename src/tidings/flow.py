@@ -22,6 +22,7 @@ from tidings.shapes import Source
 from tidings.stages.change import change
 from tidings.stages.event import Batch, detected, event_columns, numbered, ordered, with_known
 from tidings.stages.journal import keyed, spread, written
+from tidings.stages.once import built_once
 from tidings.stages.subject import SubjectRules, subject
 
 Observers = tuple[Callable[[DataFrame], DataFrame], Callable[[DataFrame], DataFrame]]
@@ -31,6 +32,7 @@ def same(rows: DataFrame) -> DataFrame:
     return rows
 
 
+@built_once
 def contracts_of(settings: Settings, source: Source) -> dict[str, Contract]:
     return {name: settings.entities[name] for name in dict.fromkeys(source.entities.values())}
 
@@ -75,23 +77,27 @@ def writing(rows: DataFrame, batch: Batch, context: Context, observe: Observers 
     rows = rows.transform(ordered, context.already).transform(with_known, batch)
     rows = rows.transform(detected, contracts, batch).transform(numbered).transform(observe[0])
     events = rows.transform(spread, batch, contracts).withColumns(event_columns(contracts))
-    events = events.withColumns(_place(context) | _home()).transform(keyed)
+    events = events.withColumns(_place(context.settings, context.source)).transform(keyed)
     decided = context.decisions.decided(events, contracts).transform(observe[1])
     return decided.transform(written, batch, context.decisions.version, sealed=context.sealed)
 
 
-def _home() -> dict[str, Column]:
-    """From here on `entity` is the contract's name; the vendor's table is only needed to order."""
-    return {"entity": F.col("contract"), "generation_name": F.concat_ws("/", "source", "b_generation")}
+@built_once
+def _place(settings: Settings, source: Source) -> dict[str, Column]:
+    """Where the event belongs: its banner and location, with the location's locale and routing hint.
 
-
-def _place(context: Context) -> dict[str, Column]:
-    """Where the event belongs: its banner and location, with the location's locale and routing hint."""
-    settings, source = context.settings, context.source
+    From here on `entity` is the contract's name; the vendor's table was only needed to order.
+    """
     banner = settings.banners[source.banner]
     hint = F.lit(banner.routing_hint)
     for site in settings.locations.values():
         if site.banner == source.banner:
             hint = F.when(F.col("location") == site.id, F.lit(site.routing_hint)).otherwise(hint)
-    locale = F.coalesce(F.col("locale"), F.lit(banner.locale))
-    return {"tenant": F.lit(settings.tenant), "banner": F.lit(source.banner), "routing_hint": hint, "locale": locale}
+    return {
+        "entity": F.col("contract"),
+        "generation_name": F.concat_ws("/", "source", "b_generation"),
+        "tenant": F.lit(settings.tenant),
+        "banner": F.lit(source.banner),
+        "routing_hint": hint,
+        "locale": F.coalesce(F.col("locale"), F.lit(banner.locale)),
+    }

@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidings.gate.clock_columns import due, let
+from tidings.stages.once import built_once
 
 RECIPIENTS = (
     "array<struct<subscriber:string,outcome:string,reasons:array<string>,semantics:string,priority:int,deadline:timestamp,"
@@ -23,8 +24,15 @@ def decision(events: DataFrame, decisions: DataFrame, filters: Mapping[str, Colu
     """
     known = decisions.select("decision", "policy_version", "clocks", "choices", "anchors")
     joined = events.join(F.broadcast(known), "decision", "left")
-    recipients = F.when(F.col("choices").isNotNull(), _recipients(filters or {})).cast(RECIPIENTS)
-    return joined.withColumn("recipients", recipients).drop("clocks", "choices")
+    return joined.withColumns(_told_whom(NO_FILTERS if filters is None else filters)).drop("clocks", "choices")
+
+
+NO_FILTERS: Mapping[str, Column] = {}
+
+
+@built_once
+def _told_whom(filters: Mapping[str, Column]) -> dict[str, Column]:
+    return {"recipients": F.when(F.col("choices").isNotNull(), _recipients(filters)).cast(RECIPIENTS)}
 
 
 def _recipients(filters: Mapping[str, Column]) -> Column:

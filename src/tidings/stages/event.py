@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from tidings.contract import Contract
 from tidings.session import BUCKETS
+from tidings.stages.once import built_once
 from tidings.stages.subject import choose, consent_key, truthy
 
 OFFSETS_PER_BATCH = 1 << 24
@@ -57,80 +58,103 @@ def mark() -> Column:
 
 def ordered(rows: DataFrame, already: DataFrame) -> DataFrame:
     """Adds the change's identity, its repeat flags and the hybrid logical clock, in the source's order within each bucket."""
-    key = [
-        F.coalesce(F.col(c).cast("string"), F.lit(""))
-        for c in ("source", "epoch", "entity", "op", "position", "ordinal")
-    ]
+    rows = rows.withColumns(_identity()).withColumns(_clock()).withColumns(_counter())
+    return rows.join(F.broadcast(already), "change_id", "left").withColumns(_repeat())
+
+
+@built_once
+def _identity() -> dict[str, Column]:
+    named = ("source", "epoch", "entity", "op", "position", "ordinal")
+    key = [F.coalesce(F.col(name).cast("string"), F.lit("")) for name in named]
     place = F.when(F.col("position").isNull(), F.col("place")).otherwise(F.lit(""))
     identity = F.concat_ws("\x1f", *key, place, F.hex(F.coalesce("tag", F.lit(b""))))
+    return {
+        "change_id": F.substring(F.hmac(F.col("k_id"), F.encode(identity, "UTF-8")), 1, 16),
+        "redelivered": F.coalesce(F.col("ordered") & (F.col("ordering") <= mark()), F.lit(False)),
+        "ahead": F.coalesce(F.unix_millis("commit_time") > F.unix_millis("arrived") + AHEAD_MS, F.lit(False)),
+    }
+
+
+def _in_order() -> tuple[WindowSpec, WindowSpec]:
+    """The bucket in the source's order, and the same up to the current row."""
     window = Window.partitionBy("bucket").orderBy("ordering", "rank", "ordinal")
-    so_far = window.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    rows = rows.withColumns(
-        {
-            "change_id": F.substring(F.hmac(F.col("k_id"), F.encode(identity, "UTF-8")), 1, 16),
-            "redelivered": F.coalesce(F.col("ordered") & (F.col("ordering") <= mark()), F.lit(False)),
-            "ahead": F.coalesce(F.unix_millis("commit_time") > F.unix_millis("arrived") + AHEAD_MS, F.lit(False)),
-        }
-    )
-    seed, count = F.col("b_tick"), F.col("b_counter")
+    return window, window.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+
+
+@built_once
+def _clock() -> dict[str, Column]:
+    window, so_far = _in_order()
     # A message that makes no change, or comes from the future, does not move the clock.
     silent = F.col("problem").isNotNull() | F.col("skip").isNotNull() | (F.col("op") == "tombstone")
-    wall = F.unix_millis(F.when(~silent, F.when(F.col("ahead"), F.col("arrived")).otherwise(F.coalesce("commit_time", "arrived"))))
-    rows = rows.withColumns(
-        {
-            "again": F.coalesce(F.lag("change_id").over(window) == F.col("change_id"), F.lit(False)),
-            "nth": F.row_number().over(window),
-            "tick": F.greatest(F.max(wall).over(so_far), seed),
-        }
-    )
-    moved = F.col("tick") > F.coalesce(F.lag("tick").over(window), seed)
+    told = F.when(F.col("ahead"), F.col("arrived")).otherwise(F.coalesce("commit_time", "arrived"))
+    return {
+        "again": F.coalesce(F.lag("change_id").over(window) == F.col("change_id"), F.lit(False)),
+        "nth": F.row_number().over(window),
+        "tick": F.greatest(F.max(F.unix_millis(F.when(~silent, told))).over(so_far), F.col("b_tick")),
+    }
+
+
+@built_once
+def _counter() -> dict[str, Column]:
+    window, so_far = _in_order()
+    moved = F.col("tick") > F.coalesce(F.lag("tick").over(window), F.col("b_tick"))
     start = F.max(F.when(moved, F.col("nth"))).over(so_far)
-    counter = F.when(start.isNull(), count + F.col("nth")).otherwise(F.col("nth") - start)
-    rows = rows.withColumn("counter", counter).join(F.broadcast(already), "change_id", "left")
-    return rows.withColumn("repeat", F.col("again") | F.col("journalled").isNotNull())
+    return {"counter": F.when(start.isNull(), F.col("b_counter") + F.col("nth")).otherwise(F.col("nth") - start)}
+
+
+@built_once
+def _repeat() -> dict[str, Column]:
+    return {"repeat": F.col("again") | F.col("journalled").isNotNull()}
 
 
 def with_known(rows: DataFrame, batch: Batch) -> DataFrame:
     """The image a change is compared with: the message's own, else the last one of this batch, else the last one committed."""
-    empty = F.lit(None).cast("map<string,string>")
-    if not batch.keeps:
-        return rows.withColumns(
-            {"base": F.col("fields_before"), "image_before": F.col("before_json"), "stale": F.lit(False)}
-        )
+    return rows.withColumns(_compared()).withColumns(_last()) if batch.keeps else rows.withColumns(_told())
+
+
+@built_once
+def _told() -> dict[str, Column]:
+    return {"base": F.col("fields_before"), "image_before": F.col("before_json"), "stale": F.lit(False)}
+
+
+def _usable() -> Column:
+    fine = F.col("problem").isNull() & F.col("skip").isNull() & ~F.col("repeat")
+    return fine & F.col("op").isin("insert", "update", "snapshot")
+
+
+@built_once
+def _compared() -> dict[str, Column]:
     window = Window.partitionBy("bucket", "tag").orderBy("ordering", "rank", "ordinal")
     before = window.rowsBetween(Window.unboundedPreceding, -1)
-    usable = (
-        F.col("problem").isNull()
-        & F.col("skip").isNull()
-        & ~F.col("repeat")
-        & F.col("op").isin("insert", "update", "snapshot")
-    )
+    usable = _usable()
     seen = F.collect_list(F.when(usable, F.col("fields_after"))).over(before)
-    start = F.coalesce(
-        F.col("known_fields"), F.map_from_arrays(F.array().cast("array<string>"), F.array().cast("array<string>"))
-    )
-    known = F.when(
-        (F.size(seen) > 0) | F.col("known_fields").isNotNull(),
-        F.aggregate(seen, start, lambda acc, m: F.map_concat(acc, m)),
-    ).otherwise(empty)
+    start = F.coalesce(F.col("known_fields"), nothing())
+    merged = F.aggregate(seen, start, lambda acc, one: F.map_concat(acc, one))
+    known = F.when((F.size(seen) > 0) | F.col("known_fields").isNotNull(), merged)
     image = F.coalesce(F.last(F.when(usable, F.col("after_json")), ignorenulls=True).over(before), F.col("known_image"))
     without = F.col("before_kind") == "none"
     newest = F.greatest(F.col("known_time"), F.max(F.when(usable, F.col("commit_time"))).over(before))
-    # A source without an order of its own may deliver an older change late: it is marked, and never compared with newer state.
     older = F.coalesce(F.col("commit_time") < newest, F.lit(False))
-    stale = usable & ~F.col("ordered") & older
-    rows = rows.withColumns(
-        {
-            "base": F.when(without, known).otherwise(F.col("fields_before")),
-            "image_before": F.when(without, image).otherwise(F.col("before_json")),
-            "held": known,
-            "older": older,
-            "stale": stale,
-            "first": F.row_number().over(window) == 1,
-        }
-    )
-    newest_row = F.max(F.when(usable & ~F.col("older"), F.col("nth"))).over(Window.partitionBy("bucket", "tag"))
-    return rows.withColumn("last", F.coalesce(newest_row == F.col("nth"), F.lit(False)))
+    return {
+        "base": F.when(without, known).otherwise(F.col("fields_before")),
+        "image_before": F.when(without, image).otherwise(F.col("before_json")),
+        "held": known,
+        "older": older,
+        # A source without an order of its own may deliver an older change late: marked, and never compared with newer state.
+        "stale": usable & ~F.col("ordered") & older,
+        "first": F.row_number().over(window) == 1,
+    }
+
+
+@built_once
+def _last() -> dict[str, Column]:
+    newest = F.max(F.when(_usable() & ~F.col("older"), F.col("nth"))).over(Window.partitionBy("bucket", "tag"))
+    return {"last": F.coalesce(newest == F.col("nth"), F.lit(False))}
+
+
+def nothing() -> Column:
+    """An empty map of texts."""
+    return F.map_from_arrays(F.array().cast("array<string>"), F.array().cast("array<string>"))
 
 
 def _changed(contract_base: Column) -> Column:
@@ -188,9 +212,18 @@ def _first_units(contract: Contract) -> Column:
 
 def detected(rows: DataFrame, contracts: Mapping[str, Contract], batch: Batch) -> DataFrame:
     """Adds `changed` (fields) and `units` (what each becomes); a row that makes no event has an empty list."""
+    return rows.withColumns(_changes()).withColumns(_units(contracts, batch.emit_snapshots))
+
+
+@built_once
+def _changes() -> dict[str, Column]:
+    return {"changed": F.when(F.col("base").isNotNull(), F.map_keys(_changed(F.col("base"))))}
+
+
+@built_once
+def _units(contracts: Mapping[str, Contract], emit_snapshots: bool) -> dict[str, Column]:
     none = F.array().cast("array<string>")
     usable = F.col("problem").isNull() & F.col("skip").isNull() & F.col("contract").isNotNull() & ~F.col("repeat")
-    rows = rows.withColumn("changed", F.when(F.col("base").isNotNull(), F.map_keys(_changed(F.col("base")))))
     contract = F.col("contract")
     typed = choose(contract, {n: _typed_units(c) for n, c in contracts.items()})
     fresh = choose(contract, {n: _first_units(c) for n, c in contracts.items()})
@@ -200,22 +233,26 @@ def detected(rows: DataFrame, contracts: Mapping[str, Contract], batch: Batch) -
         .when(F.col("op") == "delete", F.array(F.lit("delete")))
         .when(F.col("op") == "truncate", F.array(F.lit("truncate")))
         .when(F.col("op") == "insert", fresh)
-        .when(F.col("op") == "snapshot", fresh if batch.emit_snapshots else none)
+        .when(F.col("op") == "snapshot", fresh if emit_snapshots else none)
         .when((F.col("op") == "update") & F.col("base").isNull(), fresh)
         .when(F.col("op") == "update", typed)
         .otherwise(none)
     )
-    return rows.withColumn("units", F.coalesce(units, none))
+    return {"units": F.coalesce(units, none)}
 
 
 def numbered(rows: DataFrame) -> DataFrame:
     """The index of each change's first event inside its bucket: dense, so offsets are dense per bucket."""
-    window = Window.partitionBy("bucket").orderBy("ordering", "rank", "ordinal")
-    so_far = window.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return rows.withColumns(_start())
+
+
+@built_once
+def _start() -> dict[str, Column]:
     count = F.size("units")
-    return rows.withColumn("start", F.sum(count).over(so_far) - count)
+    return {"start": F.sum(count).over(_in_order()[1]) - count}
 
 
+@built_once
 def event_columns(contracts: Mapping[str, Contract]) -> dict[str, Column]:
     """Columns of one event, from a row exploded by `unit` (text) and `index` (its place in the change)."""
     index = F.col("start") + F.col("index")

@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 from tidings.contract import Contract
 from tidings.seal.columns import aad_column, identifier_column, key_column, kid_column, seal_column, wrap_column
 from tidings.stages.attested import decided_entry
-from tidings.stages.event import Batch
+from tidings.stages.event import Batch, nothing
+from tidings.stages.once import built_once
 from tidings.stages.subject import normalised
 
 TABLES = ("journal", "keys", "last_seen", "subjects", "identities", "quarantine")
@@ -46,16 +47,21 @@ _OF_EVENTS = (
 )
 
 
-def _nothing() -> Column:
-    return F.map_from_arrays(F.array().cast("array<string>"), F.array().cast("array<string>"))
-
-
 def spread(rows: DataFrame, batch: Batch, contracts: Mapping[str, Contract]) -> DataFrame:
     """One row per thing to write: `out` names the table, `unit` and `index` say which event of the change."""
-    merged = F.map_concat(F.coalesce("known_consents", _nothing()), F.coalesce("consent", _nothing()))
-    rows = rows.withColumn("consents", merged)
-    rows = rows.withColumn("things", F.explode(_things(batch, contracts)))
+    rows = rows.withColumns(_consents()).withColumns(_exploded(batch.keeps, contracts))
     return rows.select("*", "things.*").drop("things")
+
+
+@built_once
+def _consents() -> dict[str, Column]:
+    """The subject's consents after this change: what was known, overwritten by what the image says."""
+    return {"consents": F.map_concat(F.coalesce("known_consents", nothing()), F.coalesce("consent", nothing()))}
+
+
+@built_once
+def _exploded(keeps: bool, contracts: Mapping[str, Contract]) -> dict[str, Column]:
+    return {"things": F.explode(_things(keeps, contracts))}
 
 
 def _thing(table: str, unit: Column | None = None, index: Column | None = None) -> Column:
@@ -64,13 +70,13 @@ def _thing(table: str, unit: Column | None = None, index: Column | None = None) 
     return F.struct(F.lit(table).alias("out"), said.alias("unit"), place.cast("int").alias("index"))
 
 
-def _things(batch: Batch, contracts: Mapping[str, Contract]) -> Column:
+def _things(keeps: bool, contracts: Mapping[str, Contract]) -> Column:
     live = F.col("problem").isNull() & F.col("skip").isNull() & F.col("contract").isNotNull() & ~F.col("repeat")
     events = F.size("units") > 0
     said = (F.size("consents") > 0) & (F.to_json("consents") != F.coalesce(F.to_json("known_consents"), F.lit("")))
     # Where images are kept the subject's rows are sorted together, so one key row per subject is enough.
-    keyed = F.col("first") if batch.keeps else events
-    image = live & F.col("last") & F.col("op").isin(*_IMAGES) if batch.keeps else F.lit(False)
+    keyed = F.col("first") if keeps else events
+    image = live & F.col("last") & F.col("op").isin(*_IMAGES) if keeps else F.lit(False)
     remembered = F.array(
         F.when(keyed & F.col("tag").isNotNull(), _thing("keys")),
         F.when(image, _thing("last_seen")),
@@ -98,13 +104,16 @@ def _things(batch: Batch, contracts: Mapping[str, Contract]) -> Column:
 
 def keyed(rows: DataFrame) -> DataFrame:
     """The subject's key of this batch, for the rows that need one."""
+    return rows.withColumns(_subject_key())
+
+
+@built_once
+def _subject_key() -> dict[str, Column]:
     needed = F.col("out").isin("journal", "keys", "last_seen")
-    return rows.withColumns(
-        {
-            "kid": F.when(needed, kid_column(F.col("secret"), F.col("tag"))),
-            "subject_key": F.when(needed, key_column(F.col("secret"), F.col("tag"))),
-        }
-    )
+    return {
+        "kid": F.when(needed, kid_column(F.col("secret"), F.col("tag"))),
+        "subject_key": F.when(needed, key_column(F.col("secret"), F.col("tag"))),
+    }
 
 
 def payload() -> Column:
@@ -121,9 +130,9 @@ def payload() -> Column:
     return F.concat(F.lit("{"), F.substring(F.concat(*pieces), 2, 2**31 - 1), F.lit("}"))
 
 
-def _image(batch: Batch) -> Column:
+def _image(keeps: bool) -> Column:
     """The record as it now stands: the newest image, and every field ever seen of it."""
-    held = F.coalesce("held", _nothing()) if batch.keeps else _nothing()
+    held = F.coalesce("held", nothing()) if keeps else nothing()
     fields = F.map_concat(held, F.col("fields_after"))
     return F.to_json(
         F.struct(fields.alias("fields"), F.col("after_json").alias("image")), {"ignoreNullFields": "false"}
@@ -141,7 +150,12 @@ def identifier(kind: Column, value: Column) -> Column:
 
 def written(rows: DataFrame, batch: Batch, policy_version: str, *, sealed: bool = True) -> DataFrame:
     """The columns of every table; a row fills only its own table's."""
-    groups = (_journal(policy_version, sealed), _keys(), _state(batch), _quarantine())
+    return rows.select(*_written(batch.keeps, policy_version, sealed))
+
+
+@built_once
+def _written(keeps: bool, policy_version: str, sealed: bool) -> list[Column]:
+    groups = (_journal(policy_version, sealed), _keys(), _state(keeps), _quarantine())
     shared = {
         "source": F.when(F.col("out") != "keys", F.col("source")),
         "generation": F.when(F.col("out") != "keys", F.col("b_generation")),
@@ -153,8 +167,7 @@ def written(rows: DataFrame, batch: Batch, policy_version: str, *, sealed: bool 
         "time": F.when(F.col("out").isin("journal", "last_seen"), F.coalesce("commit_time", "arrived")),
         "entity": F.when(F.col("out").isin("journal", "identities"), F.col("contract")),
     }
-    columns = [column.alias(name) for group in (shared, *groups) for name, column in group.items()]
-    return rows.select(F.col("out"), *columns)
+    return [F.col("out"), *(column.alias(name) for group in (shared, *groups) for name, column in group.items())]
 
 
 def _journal(policy_version: str, sealed: bool) -> dict[str, Column]:
@@ -182,14 +195,14 @@ def _keys() -> dict[str, Column]:
     return {"key": F.when(mine, wrap_column(F.col("subject_key"), F.col("k_kek"), F.col("tag"), F.col("kid")))}
 
 
-def _state(batch: Batch) -> dict[str, Column]:
+def _state(keeps: bool) -> dict[str, Column]:
     """Rows of last_seen, subjects and identities; `version` is the hybrid clock, comparable between sources."""
     is_image, is_subject, is_identity = (F.col("out") == name for name in ("last_seen", "subjects", "identities"))
     version = F.concat_ws(
         "-", F.lpad(F.col("tick").cast("string"), 13, "0"), F.lpad(F.col("counter").cast("string"), 6, "0")
     )
     image = seal_column(
-        _image(batch), F.col("subject_key"), F.col("k_iv"), aad_column("last_seen", F.hex("tag"), "image")
+        _image(keeps), F.col("subject_key"), F.col("k_iv"), aad_column("last_seen", F.hex("tag"), "image")
     )
     unit = F.split("unit", "\\|")
     value = F.try_element_at(F.col("fields_after"), unit[1])

@@ -227,10 +227,10 @@ def acknowledged(folder: Path) -> dict[str, set[str]]:
     return found
 
 
-def compared(folder: Path, held: Path) -> tuple[dict[str, screen.Vendor], list[str]]:
+def compared(folder: Path, held: Path, since: float) -> tuple[dict[str, screen.Vendor], list[str]]:
     """What the vendors' own books say of what we call acknowledged."""
     ours, wrong = acknowledged(folder), []
-    seen = {name: screen.vendor(held, name, len(events)) for name, events in ours.items()}
+    seen = {name: screen.vendor(held, name, len(events), since) for name, events in ours.items()}
     wrong += [
         f"{row['vendor']} did {row['verb']} {row['times']} times for one key" for row in books.twice_applied(held)
     ]
@@ -261,7 +261,7 @@ def tell(folder: Path, truth: changes.Truth, held: Path, started: float) -> Told
     status = cast(Status, asked("status", "--reconcile", folder=folder))
     timeline = cast(Timeline, asked("timeline", truth.email, folder=folder))
     quarantine = cast(Quarantine, asked("quarantine", folder=folder))
-    seen, wrong = compared(folder, held)
+    seen, wrong = compared(folder, held, time.time() - (time.monotonic() - started))
     told = Told(truth, timeline, status, quarantine, *proved(folder, timeline), seen, time.monotonic() - started)
     wrong += arrived(status, truth.round)
     if not status["books"]["balanced"]:

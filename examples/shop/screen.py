@@ -37,17 +37,18 @@ class Vendor:
         return max(0, self.acknowledged - self.applied - self.repeated - self.gone)
 
 
-def vendor(held: Path, name: str, acknowledged: int) -> Vendor:
+def vendor(held: Path, name: str, acknowledged: int, since: float) -> Vendor:
+    """Effects are counted over all rounds, as acknowledgements are; throttling since this one began."""
     asked = (
         "SELECT (SELECT COUNT(*) FROM effects WHERE vendor=:v AND outcome='applied') AS applied,"
         " (SELECT COUNT(*) FROM effects WHERE vendor=:v AND outcome IN ('duplicate','unchanged')) AS repeated,"
-        " (SELECT COUNT(*) FROM calls WHERE vendor=:v AND reason='throttled') AS throttled,"
-        " (SELECT COALESCE(MAX(retry_after),0) FROM calls WHERE vendor=:v) AS wait,"
+        " (SELECT COUNT(*) FROM calls WHERE vendor=:v AND reason='throttled' AND at>=:s) AS throttled,"
+        " (SELECT COALESCE(MAX(retry_after),0) FROM calls WHERE vendor=:v AND at>=:s) AS wait,"
         " (SELECT COALESCE((SELECT MAX(at) FROM effects WHERE vendor=:v)-(SELECT MIN(at) FROM calls WHERE vendor=:v"
-        "  AND reason='throttled'),0)) AS catching,"
+        "  AND reason='throttled' AND at>=:s),0)) AS catching,"
         " (SELECT COUNT(*) FROM calls WHERE vendor=:v AND reason='not_found') AS gone"
-    ).replace(":v", "?1")
-    row = books.read(held, asked, name)[0]
+    )
+    row = books.read(held, asked.replace(":v", "?1").replace(":s", "?2"), name, since)[0]
     twice = sum(1 for one in books.twice_applied(held) if one["vendor"] == name)
     waits = (row["wait"], max(0.0, row["catching"]))
     return Vendor(acknowledged, row["applied"], row["repeated"], row["throttled"], *waits, twice, row["gone"])

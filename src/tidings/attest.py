@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from tidings.ledger.classes import Ledger, class_log
+from tidings.ledger.opening import PURPOSE, origin
 from tidings.settings import Settings
 from tidings.store import Store
 
@@ -23,7 +24,7 @@ RIGHTS = ("consent", "suppression", "delete")  # what proves a person's choice i
 def ledger_of(settings: Settings) -> Ledger:
     """The operator's ledger, opened for writing; its origin names the tenant."""
     folder: Path = settings.data_path / "ledger"
-    return Ledger(folder, f"tidings.local/{settings.tenant}", settings.keyring.derive("ledger-sign"))
+    return Ledger(folder, origin(settings.tenant), settings.keyring.derive(PURPOSE))
 
 
 def advance(store: Store, ledger: Ledger) -> int:

@@ -81,7 +81,8 @@ class Emitter:
         before = self.generations.after(self.generation, self.committed) if done is None or done < number else None
         progress = before or Progress()
         batch = self._batch(number, progress.marks)
-        folder, counts, after = self._write(rows, batch, progress, size)
+        with self.keyfiles.reading():
+            folder, counts, after = self._write(rows, batch, progress, size)
         crash.point("emit.written")
         self._commit(folder, batch, after)
         shutil.rmtree(folder, ignore_errors=True)  # what was committed has been renamed into its table

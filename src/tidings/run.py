@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidings.attest import advance, behind, ledger_of
+from tidings.care import tend
 from tidings.decisions import Decisions
 from tidings.emit import Emitter
 from tidings.errors import SourceStopped, TidingsError
@@ -27,6 +28,7 @@ from tidings.lanes.cycle import Cycle
 from tidings.ledger.classes import Ledger
 from tidings.lock import RunLock
 from tidings.progress import Generations
+from tidings.seal.keyfiles import KeyFiles
 from tidings.session import session
 from tidings.settings import Settings
 from tidings.shapes import Source
@@ -47,7 +49,7 @@ class Runner:
     progress: Progress = field(default=lambda said: None)
 
     def __post_init__(self) -> None:
-        self.stop = threading.Event()
+        self.stop, self.ready = threading.Event(), threading.Event()
         self.failure: BaseException | None = None
         self.totals: dict[str, int] = {}
 
@@ -66,6 +68,7 @@ class Runner:
             raise self.failure
 
     def _work(self, ledger: Ledger, until_idle: bool, patience: float) -> None:
+        self.ledger = ledger
         self.decisions = Decisions.load(self.settings)
         again = Again(self.store, self.decisions.table)
         self.cycle = Cycle(self.spark, self.store, self.settings, self.settings.keyring, regate=again)
@@ -86,8 +89,9 @@ class Runner:
             feed.query = self._start(feed)
         for hand in hands:
             hand.start()
+        self.ready.set()
         try:
-            self._supervise(ledger, until_idle, patience)
+            self._supervise(until_idle, patience)
         finally:
             self.stop.set()
             for feed in self.feeds:
@@ -113,13 +117,15 @@ class Runner:
         self.progress({"lanes": report.as_dict()})
 
     def _care(self) -> None:
-        for table in ("journal", "attempts", "last_seen", "subjects", "identities"):
-            if len(self.store.files(table)) > 200:
-                self.store.compact(table)
+        tend(
+            self.store,
+            KeyFiles(self.settings.data_path / "keys", self.settings.keyring.derive("kek")),
+            self.ledger.position,
+        )
         self.store.sweep()
         self.watch.look(self.cycle)
 
-    def _supervise(self, ledger: Ledger, until_idle: bool, patience: float) -> None:
+    def _supervise(self, until_idle: bool, patience: float) -> None:
         quiet_since: float | None = None
         while not self.stop.is_set():
             for feed in self.feeds:
@@ -127,7 +133,7 @@ class Runner:
                     feed.drop.claim()
                 feed.retire()
                 self._check(feed)
-            if until_idle and self._idle(ledger, patience):
+            if until_idle and self.quiet(patience):
                 quiet_since = quiet_since or time.monotonic()
                 if time.monotonic() - quiet_since > 0.5:
                     return
@@ -135,12 +141,15 @@ class Runner:
                 quiet_since = None
             self.stop.wait(0.1)
 
-    def _idle(self, ledger: Ledger, patience: float) -> bool:
+    def quiet(self, patience: float = 0.0) -> bool:
+        """Is nothing unread, unsent within `patience` seconds, or unattested?"""
+        if not self.ready.is_set():
+            return False
         for feed in self.feeds:
             status = feed.query.status if feed.query else {}
             if status.get("isTriggerActive") or status.get("isDataAvailable") or (feed.drop and feed.drop.waiting()):
                 return False
-        return self.cycle.idle(patience) and not behind(self.store, ledger)
+        return self.cycle.idle(patience) and not behind(self.store, self.ledger)
 
     def _check(self, feed: Feeding) -> None:
         """A query that ended by itself ended because of an error; say which, without a Java trace."""

@@ -1,0 +1,46 @@
+"""Housekeeping while running: few files instead of many, newest state instead of all, nothing deleted that somebody may still read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidings.seal.keyfiles import KeyFiles
+from tidings.store import Store
+
+MANY = 64  # live files of a table before they are compacted
+STATE = ("last_seen", "subjects")
+ATTESTED = ("journal", "attempts", "settled")
+OTHERS = ("quarantine", "identities")
+REPEATABLE = 2  # the last batches of a feed may be computed again and must find what they found
+
+
+def tend(store: Store, keys: KeyFiles, attested: Callable[[str], int | None] = lambda table: None) -> int:
+    """Compact what has grown; `attested` says how far the ledger has read a table. Returns how many files went."""
+    gone = 0
+    for table in (*ATTESTED, *OTHERS, *STATE):
+        if len(store.files(table)) <= MANY:
+            continue
+        reduce = newest_only if table in STATE else None
+        above = attested(table) if table in ATTESTED else None
+        gone += store.compact(table, keep_above=above, reduce=reduce)
+        store.clean_up(table, keep_above=above)
+    keys.compact()
+    return gone
+
+
+def newest_only(rows: pa.Table) -> pa.Table:
+    """One row per subject among older batches; rows of batches that may be repeated stay as they are."""
+    feed = rows.select(["source", "generation", "batch"])
+    last = feed.group_by(["source", "generation"]).aggregate([("batch", "max")])
+    limits = {(row["source"], row["generation"]): row["batch_max"] - REPEATABLE for row in last.to_pylist()}
+    names = zip(*(feed[name].to_pylist() for name in ("source", "generation", "batch")), strict=True)
+    recent = pa.array([batch > limits[source, generation] for source, generation, batch in names])
+    old = rows.filter(pc.invert(recent))
+    order = pc.sort_indices(old, sort_keys=[("tag", "ascending"), ("version", "ascending")])
+    old = old.take(order)
+    tags = old["tag"].to_pylist()
+    keep = pa.array([i + 1 == len(tags) or tags[i] != tags[i + 1] for i in range(len(tags))], pa.bool_())
+    return pa.concat_tables([old.filter(keep), rows.filter(recent)])

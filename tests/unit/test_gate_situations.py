@@ -170,16 +170,16 @@ def test_filters_make_no_pair_unless_everyone_must_know(
 
 def test_undecided_situations_are_seen_while_writing(spark: SparkSession, events: DataFrame, tmp_path: Path) -> None:
     table = DecisionTable(tmp_path, POLICY)
-    seen = Observation()
-    decision(events, decision_frame(spark, table)).observe(seen, unknown_situations().alias("unknown")).write.format(
-        "noop"
-    ).mode("overwrite").save()
-    assert table.extend(row.asDict() for row in seen.get["unknown"]) == len(ROWS)
-    again = Observation()
-    decision(events, decision_frame(spark, table)).observe(again, unknown_situations().alias("unknown")).write.format(
-        "noop"
-    ).mode("overwrite").save()
-    assert again.get["unknown"] == []
+
+    def undecided() -> list[Any]:
+        seen = Observation()
+        rows = decision(events, decision_frame(spark, table), {"klaviyo": F.col("location") == "la-01"})
+        rows.observe(seen, unknown_situations().alias("unknown")).write.format("noop").mode("overwrite").save()
+        found: list[Any] = seen.get["unknown"]
+        return found
+
+    assert table.extend(row.asDict() for row in undecided()) == len(ROWS)
+    assert undecided() == []
 
 
 def test_the_plan_is_native_and_broadcasts(spark: SparkSession, events: DataFrame, table: DecisionTable) -> None:

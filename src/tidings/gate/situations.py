@@ -30,32 +30,35 @@ _texts = pa.list_(_text)
 _CLOCK = pa.struct(
     {"unit": _text, "amount": pa.int32(), "origin": _text, "calendar": _text, "roll": pa.bool_(), "since": pa.int32(), "until": pa.int32()}
 )  # fmt: skip
-_CHOICE = pa.struct(
+_PAIR = pa.struct(
     {
         "subscriber": _text,
         "outcome": _text,
         "reasons": _texts,
         "semantics": _text,
         "priority": pa.int32(),
-        "clocks": pa.list_(pa.int32()),
+        "deadline": pa.timestamp("us", tz="UTC"),
         "redact": _texts,
-        "reach": _text,
     }
 )
-# The Spark schema of a decision frame; the arrow one below is the same.
-FRAME = (
-    f"decision string, policy_version string, clocks array<{CLOCK}>, choices array<struct<subscriber:string,outcome:string,"
-    "reasons:array<string>,semantics:string,priority:int,clocks:array<int>,redact:array<string>,reach:string>>,"
-    " anchors map<string,string>"
-)
+# `choices` is what a row gets when no clock runs and every filter matched; `bounds` are the clocks of each pair, by number;
+# `reaching` are the subscribers that a filter does not hold back.
 _ARROW = pa.schema(
     {
         "decision": _text,
         "policy_version": _text,
         "clocks": pa.list_(_CLOCK),
-        "choices": pa.list_(_CHOICE),
+        "choices": pa.list_(_PAIR),
+        "bounds": pa.list_(pa.list_(pa.int32())),
+        "reaching": _texts,
         "anchors": pa.map_(_text, _text),
     }
+)
+# The same schema in Spark's words.
+FRAME = (
+    f"decision string, policy_version string, clocks array<{CLOCK}>, choices array<struct<subscriber:string,outcome:string,"
+    "reasons:array<string>,semantics:string,priority:int,deadline:timestamp,redact:array<string>>>,"
+    " bounds array<array<int>>, reaching array<string>, anchors map<string,string>"
 )
 
 
@@ -135,12 +138,14 @@ def _frame_row(row: Mapping[str, Any]) -> dict[str, Any]:
         "decision": row["situation"],
         "policy_version": row["policy_version"],
         "clocks": clocks,
-        "choices": [{name: each[name] for name in _CHOICE_NAMES} for each in row["recipients"]],
+        "choices": [{name: each.get(name) for name in _PAIR_NAMES} for each in row["recipients"]],
+        "bounds": [each["clocks"] for each in row["recipients"]],
+        "reaching": [each["subscriber"] for each in row["recipients"] if each["reach"] == "everyone"],
         "anchors": list(said.items()),
     }
 
 
-_CHOICE_NAMES = tuple(_CHOICE[index].name for index in range(_CHOICE.num_fields))
+_PAIR_NAMES = tuple(_PAIR[index].name for index in range(_PAIR.num_fields))
 
 
 def unknown_situations() -> Column:

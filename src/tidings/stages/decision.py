@@ -22,9 +22,10 @@ def decision(events: DataFrame, decisions: DataFrame, filters: Mapping[str, Colu
     `filters` are the subscribers' CESQL filters; one that does not match makes no pair, unless the decision reaches everyone.
     A row whose situation is not in `decisions` keeps null `recipients`: decide it, extend the table, run the batch again.
     """
-    known = decisions.select("decision", "policy_version", "clocks", "choices", "anchors")
+    known = decisions.select("decision", "policy_version", "clocks", "choices", "bounds", "reaching", "anchors")
     joined = events.join(F.broadcast(known), "decision", "left")
-    return joined.withColumns(_told_whom(NO_FILTERS if filters is None else filters)).drop("clocks", "choices")
+    told = _told_whom(NO_FILTERS if filters is None else filters)
+    return joined.withColumns(told).drop("clocks", "choices", "bounds", "reaching")
 
 
 NO_FILTERS: Mapping[str, Column] = {}
@@ -32,16 +33,14 @@ NO_FILTERS: Mapping[str, Column] = {}
 
 @built_once
 def _told_whom(filters: Mapping[str, Column]) -> dict[str, Column]:
-    return {"recipients": F.when(F.col("choices").isNotNull(), _recipients(filters)).cast(RECIPIENTS)}
+    return {"recipients": _matched(_timed(), filters).cast(RECIPIENTS)}
 
 
-def _recipients(filters: Mapping[str, Column]) -> Column:
-    unmatched = [F.when(~F.coalesce(column, F.lit(False)), F.lit(name)) for name, column in sorted(filters.items())]
-    bound = F.struct(
-        F.transform("clocks", lambda clock: due(clock, _start(clock))).alias("times"),
-        F.array_compact(F.array(*unmatched)).cast("array<string>").alias("unmatched"),
-    )
-    return let(bound, lambda at: F.transform(_told(at) if unmatched else F.col("choices"), lambda one: _pair(one, at)))
+def _timed() -> Column:
+    """The pairs as they stand in the table for almost every row; only where a clock runs are they made anew."""
+    times = F.transform("clocks", lambda clock: due(clock, _start(clock)))
+    made = let(times, lambda at: F.zip_with("choices", "bounds", lambda pair, bound: _with_deadline(pair, bound, at)))
+    return F.when(F.size("clocks") > 0, made).otherwise(F.col("choices"))
 
 
 def _start(clock: Column) -> Column:
@@ -49,14 +48,20 @@ def _start(clock: Column) -> Column:
     return F.when(clock["origin"] == "event", F.col("time")).otherwise(asked)
 
 
-def _told(at: Column) -> Column:
-    return F.filter(
-        "choices", lambda one: (one["reach"] == "everyone") | ~F.array_contains(at["unmatched"], one["subscriber"])
+def _with_deadline(pair: Column, bound: Column, times: Column) -> Column:
+    """The shortest of the pair's clocks; a clock that was not in force has no time and does not count."""
+    return pair.withField("deadline", F.array_min(F.transform(bound, lambda number: F.get(times, number))))
+
+
+def _matched(pairs: Column, filters: Mapping[str, Column]) -> Column:
+    """The pairs whose subscriber has no filter, or one that matched, or must be told whatever it filters."""
+    if not filters:
+        return pairs
+    fails = [F.when(~F.coalesce(column, F.lit(False)), F.lit(name)) for name, column in sorted(filters.items())]
+    held_back = F.array_except(F.array_compact(F.array(*fails)), F.col("reaching"))
+    return let(
+        F.struct(held_back.alias("held_back"), pairs.alias("pairs")),
+        lambda at: F.when(F.size(at["held_back"]) == 0, at["pairs"]).otherwise(
+            F.filter(at["pairs"], lambda pair: ~F.array_contains(at["held_back"], pair["subscriber"]))
+        ),
     )
-
-
-def _pair(one: Column, at: Column) -> Column:
-    deadline = F.array_min(F.transform(one["clocks"], lambda number: F.get(at["times"], number)))
-    fields = {name: one[name] for name in ("subscriber", "outcome", "reasons", "semantics", "priority")}
-    fields |= {"deadline": deadline, "redact": one["redact"]}
-    return F.struct(*[column.alias(name) for name, column in fields.items()])

@@ -100,5 +100,7 @@ def _deadline() -> dict[str, Column]:
     stale = F.array_contains("flags", "stale")
     return {
         "deadline": F.array_min(F.transform("recipients", lambda one: one["deadline"])),
-        "recipients": F.when(stale, F.array().cast(RECIPIENTS)).otherwise(F.col("recipients")),
+        "recipients": F.when(stale & F.col("recipients").isNotNull(), F.array().cast(RECIPIENTS)).otherwise(
+            F.col("recipients")
+        ),
     }

@@ -22,13 +22,13 @@ from tidings.decisions import Decisions
 from tidings.errors import SourceStopped
 from tidings.flow import Context, writing
 from tidings.known import SMALL, known
-from tidings.progress import Generations, Progress
+from tidings.progress import Generations, Marks, Progress
 from tidings.seal.keyfiles import KeyFiles
 from tidings.seal.keyring import new_secret
 from tidings.session import BUCKETS
 from tidings.settings import Settings
 from tidings.shapes import Source
-from tidings.stages.event import Batch, Marks, mark
+from tidings.stages.event import Batch, mark
 from tidings.stages.once import built_once
 from tidings.store import Store
 

@@ -11,14 +11,22 @@ from __future__ import annotations
 import json
 import secrets
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidings.durable import durable_write
-from tidings.stages.event import Marks
 
 KEEP = 20  # state files kept per generation; only the last committed one is needed
+
+
+@dataclass(frozen=True)
+class Marks:
+    """High-water marks per (epoch, table), the hybrid clock, the Lamport counter."""
+
+    high: Mapping[str, str] = field(default_factory=dict)
+    hlc: tuple[int, int] = (0, 0)
+    lamport: int = 0
 
 
 @dataclass(frozen=True)

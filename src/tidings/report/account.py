@@ -99,9 +99,15 @@ def pairs(row: Mapping[str, Any], known: Ends) -> list[dict[str, Any]]:
     return said
 
 
-def reconcile(store: Store, progress: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+def reconcile(
+    store: Store,
+    progress: Mapping[str, Mapping[str, int]],
+    rows: list[dict[str, Any]] | None = None,
+    known: Ends | None = None,
+) -> dict[str, Any]:
     """Do the books balance? Every pair has one end or is open; nothing is there twice; nothing came from nowhere."""
-    rows, known = journal_rows(store), ends(store)
+    rows = journal_rows(store) if rows is None else rows
+    known = ends(store) if known is None else known
     settled = Counter(store.arrow("settled", ["event_id"])["event_id"].to_pylist())
     outcomes: Counter[str] = Counter()
     problems: list[str] = []

@@ -9,21 +9,13 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from tidings.contract import Contract
+from tidings.progress import Marks
 from tidings.session import BUCKETS
 from tidings.stages.once import built_once
 from tidings.stages.subject import choose, consent_key, truthy
 
 OFFSETS_PER_BATCH = 1 << 24
 AHEAD_MS = 500  # a commit time further ahead of its arrival does not move our clock
-
-
-@dataclass(frozen=True)
-class Marks:
-    """What a source has committed so far: high-water marks per (epoch, table), the clock, the counter."""
-
-    high: Mapping[str, str] = field(default_factory=dict)
-    hlc: tuple[int, int] = (0, 0)
-    lamport: int = 0
 
 
 @dataclass(frozen=True)
@@ -141,7 +133,7 @@ def _compared() -> dict[str, Column]:
         "held": known,
         "older": older,
         # A source without an order of its own may deliver an older change late: marked, and never compared with newer state.
-        "stale": usable & ~F.col("ordered") & older,
+        "stale": usable & ~F.col("ordered") & older & (F.col("op") != "snapshot"),
         "first": F.row_number().over(window) == 1,
     }
 
@@ -322,7 +314,6 @@ def event_id() -> Column:
 
 __all__ = [
     "Batch",
-    "Marks",
     "consent_key",
     "detected",
     "event_columns",

@@ -75,7 +75,7 @@ def summary(settings: Any, store: Any, books: bool) -> dict[str, Any]:
         "ledger": _checkpoint(settings.data_path / "ledger" / "root" / "checkpoint"),
     }
     if books:
-        said["books"] = reconcile(store, counted)
+        said["books"] = reconcile(store, counted, rows, known)
     return said
 
 

@@ -234,3 +234,30 @@ def test_dead_letters_are_listed_inspected_approved_and_sent_again(application: 
     asked = run(application, "dead-letters", "retry", letter["event"], "--reason", "mended", *here)
     assert (asked["action"], asked["offset"]) == ("retry", 1)  # type: ignore[index, call-overload]
     assert run(application, "dead-letters", *here)[0]["state"] == "retrying"  # type: ignore[index]
+
+
+def test_books_beyond_their_bound_wait_on_the_shelf_and_settle_all_the_same(tmp_path: Path) -> None:
+    settings = operator(tmp_path, {"alpha": URL, "stopped": URL})
+    store = Store(settings.data_path / "tables")
+    pair = {"alpha": "allow", "stopped": "allow"}
+    ids = Journal(settings, store).batch([(f"p{n}", pair) for n in range(10)])
+    entries, upto = slices.read(store, FEED, -1)
+    now = entries[0].since + 1
+    ledger = Books("tidings/shop", frozenset(pair), most=4)
+    ledger.open(FEED, entries, upto, now)
+    assert (len(ledger.pages), ledger.shelf, ledger.lowest(FEED)) == (4, {FEED: 4}, 0)
+    for offset, event_id in enumerate(ids):
+        ledger.note(Final("alpha", event_id, FEED, offset, "acknowledged", "", now), "A2")
+    rows = [made(Outcome(i, "acknowledged", "ok", "A2", 200), n, n, now) for n, i in enumerate(ids)]
+    commit(store, rows, 1, {})
+    for offset, event_id in enumerate(ids):
+        ledger.note(Final("stopped", event_id, FEED, offset, "refused", "", now), "A0")
+        late = made(Outcome(event_id, "refused", "guard"), offset, offset, now) | {"lane": "stopped"}
+        commit(store, [late], offset + 2, {})
+        if not ledger.pages and ledger.shelf:
+            books.take_down(ledger, store, FEED, now)
+        ledger.write(store, "books")
+    books.take_down(ledger, store, FEED, now) if ledger.shelf else None
+    ledger.write(store, "books")
+    assert (ledger.pages, ledger.shelf) == ({}, {})
+    assert sorted(store.arrow("settled", ["event_id"])["event_id"].to_pylist()) == ids

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidings.channels.call import Outcome
@@ -228,3 +229,17 @@ def asked_row(request: Request, seq: int, now: float, attestor: str) -> dict[str
     call = PlannedCall(request.lane, seq, Feed("", ""), "send", (), now, False)
     row = _row(call, "", (now, now), "control")
     return row | {"call": f"control-{request.serial}", "entry": request.entry(attestor)}
+
+
+def flattened(rows: pa.Table) -> pa.Table:
+    """One row per member, with the columns of its call."""
+    lists = rows["members"].combine_chunks()
+    lists = pa.concat_arrays(lists.chunks) if isinstance(lists, pa.ChunkedArray) and lists.chunks else lists
+    calls = rows.drop_columns(["members"])
+    if not rows.num_rows:
+        return pa.schema([*calls.schema, *MEMBER]).empty_table()
+    flat = pc.list_flatten(lists)
+    calls = calls.take(pc.list_parent_indices(lists))
+    for field in MEMBER:
+        calls = calls.append_column(field.name, pc.struct_field(flat, field.name))
+    return calls

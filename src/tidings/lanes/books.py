@@ -3,25 +3,32 @@
 An event is in memory from the moment its journal row is read until every lane it concerns has ended its delivery. What was
 denied was never a delivery: it counts as refused from the start. After a restart the books are opened again from the journal,
 the attempts and the settled rows above the lowest offset that may still be open; that is why no event settles twice.
+
+A lane that stands still would fill the memory with what the others have done since. Beyond a bound events are left on the shelf,
+from an offset on, and are taken down again, with what the attempts say of them by then, when there is room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from tidings.lanes.attempts import MOMENT, stamp, when
+from tidings.lanes.attempts import MOMENT, flattened, stamp, when
+from tidings.lanes.machine import NEVER
 from tidings.lanes.member import Feed, Final
 from tidings.lanes.slices import Entry, read
 from tidings.ledger.attestation import Ack, Settled
 from tidings.store import Store
 
+MOST_PAGES = 200_000  # about 100 MB
+SLACK_S = 3600.0
 SCHEMA = pa.schema(
     [
         ("event_id", pa.string()),
@@ -53,10 +60,15 @@ class Books:
     cursors: dict[Feed, int] = field(default_factory=dict)
     pages: dict[str, Page] = field(default_factory=dict)
     done: list[tuple[str, Page, float]] = field(default_factory=list)
+    shelf: dict[Feed, int] = field(default_factory=dict)  # events from this offset on are not in memory
+    most: int = MOST_PAGES
 
     def open(self, feed: Feed, entries: Sequence[Entry], upto: int, now: float) -> None:
-        """Take events into the books, in offset order."""
+        """Take events into the books, in offset order, as long as there is room."""
         for entry in entries:
+            if feed in self.shelf or len(self.pages) >= self.most:
+                self.shelf.setdefault(feed, entry.offset)
+                break
             page = Page(feed, entry.offset, set())
             for owed in entry.owed:
                 if owed.outcome != "deny" and owed.subscriber in self.lanes:
@@ -84,7 +96,8 @@ class Books:
 
     def lowest(self, feed: Feed) -> int:
         """Everything below is settled, or will be by the next write."""
-        return min((p.offset for p in self.pages.values() if p.feed == feed), default=self.cursors.get(feed, -1) + 1)
+        end = self.shelf.get(feed, self.cursors.get(feed, -1) + 1)
+        return min((p.offset for p in self.pages.values() if p.feed == feed), default=end)
 
     def row(self, event_id: str, page: Page, at: float) -> dict[str, Any]:
         acks = [Ack(name, outcome, strength) for name, (outcome, strength) in page.acks.items()]
@@ -116,48 +129,54 @@ class Books:
 
 
 def reopen(books: Books, store: Store, feed: Feed, upto: Mapping[str, int], now: float) -> None:
-    """The books of a feed as they stood: the journal from the lowest open offset to the furthest lane cursor."""
+    """The books of a feed as they stood: everything from the lowest open offset to the furthest lane cursor is on the shelf."""
     low = store.transaction_version("settled", f"settled/{feed}") or 0
-    books.cursors[feed] = low - 1
-    top = max(upto.values(), default=-1)
-    found: list[Entry] = []
-    while (above := books.cursors[feed]) < top:
-        entries, reached = read(store, feed, above, top)
-        if reached <= above:
+    books.cursors[feed] = max([low - 1, *upto.values()])
+    if books.cursors[feed] >= low:
+        books.shelf[feed] = low
+        take_down(books, store, feed, now)
+
+
+def take_down(books: Books, store: Store, feed: Feed, now: float) -> None:
+    """Fill the room there is with events from the shelf, and with the ends that were recorded for them meanwhile."""
+    low, end = books.shelf[feed], books.cursors[feed]
+    at, since = low - 1, NEVER
+    while at < end and len(books.pages) < books.most:
+        entries, reached = read(store, feed, at, end)
+        if reached <= at:
+            at = end  # nothing is left up to the cursor
             break
-        found += entries
-        books.cursors[feed] = reached
-    if not found:
-        return
-    settled = _settled(store, feed, low)
-    wanted = [entry for entry in found if entry.event_id not in settled]
-    books.open(feed, wanted, books.cursors[feed], now)
-    if books.pages:
-        _replay(books, store, feed, min(entry.since for entry in found))
+        done = _settled(store, feed, entries)
+        room = books.most - len(books.pages)
+        wanted = [entry for entry in entries if entry.event_id not in done]
+        at = reached if len(wanted) <= room else wanted[room].offset - 1
+        del books.shelf[feed]
+        books.open(feed, wanted[:room], at, now)
+        books.shelf[feed] = at + 1
+        since = min(since, entries[0].since if entries else NEVER)
+    books.cursors[feed] = end
+    if at >= end:
+        del books.shelf[feed]
+    if since < NEVER:
+        _replay(books, store, since)
 
 
-def _settled(store: Store, feed: Feed, low: int) -> set[str]:
-    look = (ds.field("source") == feed.source) & (ds.field("generation") == feed.generation)
-    files = store.files("settled", column="offset", above=low - 1)
-    if not files:
+def _settled(store: Store, feed: Feed, entries: Sequence[Entry]) -> set[str]:
+    if not entries:
         return set()
-    rows = store.arrow("settled", ["event_id"], files=files, filter=look & (ds.field("offset") >= low))
-    return set(rows["event_id"].to_pylist())
+    low, high = entries[0].offset, entries[-1].offset
+    files = store.files("settled", column="offset", above=low - 1, where=dict(feed._asdict()))
+    look = (ds.field("offset") >= low) & (ds.field("offset") <= high)
+    rows = store.arrow("settled", ["event_id"], files=files, filter=look) if files else None
+    return set() if rows is None else set(rows["event_id"].to_pylist())
 
 
-def _replay(books: Books, store: Store, feed: Feed, since: float) -> None:
+def _replay(books: Books, store: Store, since: float) -> None:
     """Ends that the attempts already hold. Calls cannot be older than the events they carry, give or take a clock."""
-    slack = 3600.0
-    look = ds.field("started") >= pa.scalar(when(since - slack), MOMENT)
-    rows = store.arrow("attempts", ["lane", "finished", "strength", "members"], filter=look).to_pylist()
-    for final, strength in _finals(rows, feed):
-        books.note(final, strength)
-
-
-def _finals(rows: Iterable[dict[str, Any]], feed: Feed) -> Iterable[tuple[Final, str]]:
-    for row in rows:
-        for m in row["members"] or ():
-            if m["final"] and m["source"] == feed.source and m["generation"] == feed.generation:
-                at = row["finished"].timestamp()
-                strength = row["strength"] or "A0" if m["final"] == "acknowledged" else "A0"
-                yield Final(row["lane"], m["event_id"], feed, m["offset"], m["final"], m["code"] or "", at), strength
+    look = ds.field("started") >= pa.scalar(when(since - SLACK_S), MOMENT)
+    rows = flattened(store.arrow("attempts", ["lane", "finished", "strength", "members"], filter=look))
+    known = pc.is_in(rows["event_id"], pa.array(list(books.pages), pa.string()))
+    for m in rows.filter(pc.and_(known, pc.is_valid(rows["final"]))).to_pylist():
+        feed, at = Feed(m["source"], m["generation"]), m["finished"].timestamp()
+        strength = m["strength"] or "A0" if m["final"] == "acknowledged" else "A0"
+        books.note(Final(m["lane"], m["event_id"], feed, m["offset"], m["final"], m["code"] or "", at), strength)

@@ -22,7 +22,7 @@ from tidings.errors import TidingsError
 from tidings.lanes import machine
 from tidings.lanes.attempts import ended_row, intent_row, made_row, write
 from tidings.lanes.books import Books
-from tidings.lanes.gate import Gate, Regate
+from tidings.lanes.gate import Gate, Redecide, Regate
 from tidings.lanes.intake import Intake
 from tidings.lanes.job import plan_rows, sending, shared, written
 from tidings.lanes.lane import Lane, Tables
@@ -86,12 +86,13 @@ class Cycle:
         keyring: Keyring,
         clock: Callable[[], float] = time.time,
         regate: Regate | None = None,
+        redecide: Redecide | None = None,
     ) -> None:
         self.spark, self.store, self.settings, self.clock = spark, store, settings, clock
         tables = Tables(store, KeyFiles(settings.data_path / "keys", keyring.derive("kek")), settings)
         self.books = Books(f"tidings/{settings.tenant}", frozenset(settings.subscribers))
         self.intake = Intake(tables, self.books)
-        self.gate = Gate(tables, keyring.derive("wire"), regate)
+        self.gate = Gate(tables, keyring.derive("wire"), regate, redecide)
         self.lanes: dict[str, Lane] = {}
         self.orders = Orders(tables, self.books.attestor)
         self._lock = threading.Lock()  # another thread may ask whether there is anything left to do
@@ -111,6 +112,7 @@ class Cycle:
         now, report = self.clock(), CycleReport()
         rows = self.orders.take(self.lanes.values(), now)
         report.taken = self.intake.take(self.lanes.values(), now)
+        rows += self._ended(self.gate.redecided(self.lanes, now), report)
         rows += self._ended(self.gate.overdue(self.lanes.values(), now), report)
         if self._slow is not None and self._slow.future.done():
             self._collect(self._slow, report)
@@ -166,11 +168,11 @@ class Cycle:
         fast: list[PlannedCall] = []
         slow: list[PlannedCall] = []
         for lane in self.lanes.values():
-            patient = lane.patient()
-            if patient and self._slow is not None:
+            if lane.due(now) > now or ((patient := lane.patient()) and self._slow is not None):
                 continue
             budget = self.settings.run.slow_budget_s if patient else self.settings.run.fast_budget_s
             (slow if patient else fast).extend(machine.plan(lane.state, now, lane.room(budget * BEGIN_SHARE)))
+            lane.touch()
         both, ends = self.gate.passed(self.lanes, [*fast, *slow], now)
         rows += self._ended(ends, report)
         patient_ones = {call.lane for call in slow}
@@ -278,11 +280,11 @@ class Cycle:
 
     def _next_due(self) -> float:
         now = self.clock()
-        return min((machine.next_due(lane.state, now) for lane in self.lanes.values()), default=NEVER)
+        return min((lane.due(now) for lane in self.lanes.values()), default=NEVER)
 
     def _look(self, report: CycleReport, now: float) -> CycleReport:
         report.unsettled = sum(len(lane.state.unsettled) for lane in self.lanes.values())
-        report.parked = sum(lane.state.parked(now) for lane in self.lanes.values())
         report.next_due = self._next_due()
+        report.parked = sum(lane.parked for lane in self.lanes.values())
         report.idle = not (report.sent or report.taken or report.ended) and report.next_due > now and self._slow is None
         return report

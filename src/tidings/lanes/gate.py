@@ -7,23 +7,31 @@ what stayed undecided. What does not pass ends with a reason, and is recorded an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from tidings.lanes import machine
 from tidings.lanes.job import wire_subject
 from tidings.lanes.lane import Lane, Tables
-from tidings.lanes.member import Feed, Final, FinalName, PlannedCall
+from tidings.lanes.member import Delivery, Feed, Final, FinalName, PlannedCall
 from tidings.lanes.slices import keys_of
 
 # Members about to be sent → (lane, event id) → how it ends and why, or None to let it go.
 Regate = Callable[[Sequence[Mapping[str, Any]]], Mapping[tuple[str, str], tuple[FinalName, str] | None]]
+# Deferred deliveries → (lane, event id) → "allow", how it ends and why, or None to go on waiting.
+Redecide = Callable[
+    [Sequence[Mapping[str, Any]]], Mapping[tuple[str, str], Literal["allow"] | tuple[FinalName, str] | None]
+]
+DECIDE_EVERY_S = 5.0
 
 
 class Gate:
     """`opened` holds key and wire subject of what passed last, for the job that sends it; nothing of it is kept longer."""
 
-    def __init__(self, tables: Tables, wire_key: bytes, regate: Regate | None = None) -> None:
-        self.tables, self.regate = tables, regate
+    def __init__(
+        self, tables: Tables, wire_key: bytes, regate: Regate | None = None, redecide: Redecide | None = None
+    ) -> None:
+        self.tables, self.regate, self.redecide = tables, regate, redecide
+        self._decided_at = 0.0
         self.opened: dict[tuple[str, str], tuple[bytes, str]] = {}
         self._wire_key = wire_key
 
@@ -55,8 +63,30 @@ class Gate:
         """Deliveries that end by time alone."""
         ends: list[tuple[Final, int]] = []
         for lane in lanes:
+            if lane.due(now) > now:
+                continue
             for delivery, final, reason in machine.overdue(lane.state, now):
                 ends += _end(lane, delivery.event_id, final, reason, now)
+        return ends
+
+    def redecided(self, lanes: Mapping[str, Lane], now: float) -> list[tuple[Final, int]]:
+        """Ask again about what was deferred: a fact or the policy may have changed."""
+        if self.redecide is None or now - self._decided_at < DECIDE_EVERY_S:
+            return []
+        self._decided_at = now
+        rows = [
+            _row(lane.name, delivery, bytes.fromhex(delivery.subject))
+            for lane in lanes.values()
+            for delivery in lane.state.unsettled.values()
+            if delivery.deferred
+        ]
+        ends: list[tuple[Final, int]] = []
+        for (name, event_id), verdict in (self.redecide(rows) if rows else {}).items():
+            if verdict == "allow":
+                machine.release(lanes[name].state, event_id)
+                lanes[name].touch()
+            elif verdict is not None:
+                ends += _end(lanes[name], event_id, *verdict, now)
         return ends
 
     def _keys(self, calls: Sequence[PlannedCall]) -> dict[tuple[Feed, str], tuple[bytes, bytes]]:
@@ -85,11 +115,7 @@ class Gate:
                     stopped[call.lane, member.event_id] = ("erased", "no_key")
                     continue
                 delivery = lanes[call.lane].state.unsettled[member.event_id]
-                rows.append(
-                    {"lane": call.lane, "event_id": member.event_id, "tag": keys[call.feed, member.event_id][0]}
-                    | {"source": call.feed.source, "generation": call.feed.generation, "offset": member.offset}
-                    | {"change_type": member.change_type, "attempt": member.attempt, "since": delivery.since}
-                )
+                rows.append(_row(call.lane, delivery, keys[call.feed, member.event_id][0]))
         for place, verdict in (self.regate(rows) if self.regate and rows else {}).items():
             if verdict is not None:
                 final, reason = verdict
@@ -97,6 +123,22 @@ class Gate:
         return stopped
 
 
+def _row(lane: str, delivery: Delivery, tag: bytes) -> dict[str, Any]:
+    """What a hook is told of a delivery."""
+    return {
+        "lane": lane,
+        "event_id": delivery.event_id,
+        "tag": tag,
+        "source": delivery.feed.source,
+        "generation": delivery.feed.generation,
+        "offset": delivery.offset,
+        "change_type": delivery.change_type,
+        "attempt": delivery.attempt + 1,
+        "since": delivery.since,
+    }
+
+
 def _end(lane: Lane, event_id: str, final: FinalName, reason: str, now: float) -> list[tuple[Final, int]]:
+    lane.touch()
     ended = machine.skip(lane.state, event_id, final, reason, now)
     return [] if ended is None else [(ended, lane.state.seq)]

@@ -51,7 +51,14 @@ class Intake:
                 entries, upto = seen[at] = slices.read(self.tables.store, feed, at)
                 self.books.open(feed, entries, upto, now)
             taken += self._offer(feed, lanes, seen)
+        self._take_down(now)
         return taken
+
+    def _take_down(self, now: float) -> None:
+        """Half empty is soon enough: each time costs a look through the attempts."""
+        if self.books.shelf and len(self.books.pages) * 2 <= self.books.most:
+            for feed in list(self.books.shelf):
+                ledgers.take_down(self.books, self.tables.store, feed, now)
 
     def _offer(self, feed: Feed, lanes: Collection[Lane], seen: dict[int, tuple[list[Entry], int]]) -> int:
         # Lanes read no further than the books, so an event is in the books before any of its deliveries can end.
@@ -69,6 +76,7 @@ class Intake:
                 known[at] = slices.tags(self.tables.keys, entries)
             found = slices.deliveries(mine, lane.name, feed, known.get(at, {}))
             taken += machine.offer(lane.state, feed, found, upto)
+            lane.touch()
         return taken
 
     def _refresh(self) -> None:

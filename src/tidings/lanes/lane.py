@@ -34,11 +34,24 @@ class Lane:
     slow: bool = False
     latency_s: float = 0.1
     requests: int = 0  # operator's requests taken up
+    wake: float | None = None  # nothing can be due before; None when not looked at since the last change
+    parked: int = 0  # subjects that waited for a later time when last looked at
+    _said: dict[str, int] | None = None
     orphans: list[PlannedCall] = field(default_factory=list)
 
     @property
     def name(self) -> str:
         return self.state.rules.name
+
+    def touch(self) -> None:
+        """Something changed: what was worked out before no longer holds. A waiting lane then costs nothing per step."""
+        self.wake, self._said = None, None
+
+    def due(self, now: float) -> float:
+        """When this lane can have something to do; worked out once per change."""
+        if self.wake is None:
+            self.wake, self.parked = machine.next_due(self.state, now), self.state.parked(now)
+        return self.wake
 
     def patient(self) -> bool:
         """Not for the fast job: it was too slow, or carries what our own time limit must not put in doubt for good."""
@@ -51,6 +64,7 @@ class Lane:
 
     def settle(self, call: PlannedCall, row: dict[str, Any]) -> list[Final]:
         """Move the state as the row says. The same retracing serves a restart, so both end in the same place."""
+        self.touch()
         told = recorded(row)
         verdicts = [
             retrace(delivery, told, member)
@@ -69,11 +83,14 @@ class Lane:
 
     def transactions(self) -> dict[str, int]:
         """Cursors and oldest unsettled offsets, as application transactions of the commit."""
+        if self._said is not None:
+            return self._said
         state, base = self.state, f"lane/{self.name}"
         found = {base: state.seq, f"{base}/since": state.since(), f"control/{self.name}": self.requests}
         for feed, cursor in state.cursors.items():
             if cursor >= 0:
                 found |= {f"{base}/{feed}": cursor, f"{base}/{feed}/oldest": state.oldest(feed)}
+        self._said = found
         return found
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.lanes import control
+from tidings.lanes.attempts import flattened
 from tidings.store import Store
 
 COLUMNS = ["lane", "cycle", "call", "intent", "started", "finished", "status", "strength", "members"]
@@ -37,23 +38,12 @@ class Letter:
 
 def members(store: Store) -> pa.Table:
     """One row per member of every call, in the order of their calls."""
-    rows = store.arrow("attempts", COLUMNS)
-    if not rows.num_rows:
-        return rows.drop_columns(["members"])
-    lists = rows["members"].combine_chunks()
-    lists = pa.concat_arrays(lists.chunks) if isinstance(lists, pa.ChunkedArray) else lists
-    flat, parents = pc.list_flatten(lists), pc.list_parent_indices(lists)
-    calls = rows.drop_columns(["members"]).take(parents)
-    for field in flat.type:
-        calls = calls.append_column(field.name, pc.struct_field(flat, field.name))
-    return calls.sort_by([("lane", "ascending"), ("cycle", "ascending")])
+    return flattened(store.arrow("attempts", COLUMNS)).sort_by([("lane", "ascending"), ("cycle", "ascending")])
 
 
 def dead_letters(store: Store, data: Path) -> list[Letter]:
     """Every delivery whose last end is the dead letters, oldest first."""
     found = members(store)
-    if not found.num_rows:
-        return []
     last: dict[tuple[str, str], dict[str, Any]] = {}
     for row in found.filter(pc.is_valid(found["final"])).to_pylist():
         last[row["lane"], row["event_id"]] = row
@@ -87,8 +77,6 @@ def _letter(row: dict[str, Any], asked: Iterable[control.Request]) -> Letter:
 def history(store: Store, event: str) -> list[dict[str, Any]]:
     """Everything that was tried for one event, call by call."""
     found = members(store)
-    if not found.num_rows:
-        return []
     rows = found.filter(pc.equal(found["event_id"], event)).to_pylist()
     kept = ("lane", "call", "intent", "attempt", "status", "result", "code", "strength", "final")
     return [

@@ -8,6 +8,8 @@ from tidings.lanes.member import Rules
 from tidings.settings import Settings
 from tidings.shapes import Subscriber
 
+MOST = 1_000  # members of one call, whatever a vendor allows: a call is the unit of doubt
+
 
 def manifest_of(settings: Settings, subscriber: Subscriber) -> Manifest:
     """The manifest as this subscriber uses it: a webhook's form is the operator's choice."""
@@ -24,7 +26,7 @@ def rules_of(settings: Settings, subscriber: Subscriber) -> Rules:
     types = settings.change_types
     return Rules(
         name=subscriber.name,
-        batches={kind: min(limits.max_batch, _largest(manifest, kind)) for kind in types},
+        batches={kind: min(_largest(manifest, kind), subscriber.rate.batch or MOST) for kind in types},
         capable=manifest.capabilities(),
         capabilities={} if manifest.webhook else {kind: manifest.capabilities(kind) for kind in types},
         per_second=limits.per_second,

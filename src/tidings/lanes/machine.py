@@ -290,8 +290,8 @@ def next_due(state: LaneState, now: float) -> float:
         return min(ends, default=NEVER)
     gate = max(state.pace.hold, state.breaker.until if state.breaker.state == "open" else 0.0)
     rate = state.rules.per_second * state.pace.factor
-    if rate and state.pace.tokens < 1:
-        gate = max(gate, (state.pace.filled or now) + (1 - state.pace.tokens) / rate)
+    if rate and state.pace.filled is not None and state.pace.tokens < 1:
+        gate = max(gate, state.pace.filled + (1 - state.pace.tokens) / rate)
     return min([max(min(moments), gate), *ends])
 
 

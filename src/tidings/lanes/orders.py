@@ -34,6 +34,7 @@ class Orders:
                     machine.reopen(lane.state, delivery, lane.state.seq)
                 lane.requests = request.serial
             lane.state.paused = control.paused(asked)
+            lane.touch()
         return rows
 
     def shut_doors(self, lanes: Iterable[Lane]) -> None:

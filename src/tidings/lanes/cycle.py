@@ -31,7 +31,7 @@ from tidings.lanes.member import Final, PlannedCall
 from tidings.lanes.orders import Orders
 from tidings.lanes.recover import in_doubt
 from tidings.lanes.retry import moment
-from tidings.lanes.semantics import judge
+from tidings.lanes.semantics import NOT_STARTED, judge
 from tidings.lanes.send import Job
 from tidings.seal.keyfiles import KeyFiles
 from tidings.seal.keyring import Keyring
@@ -247,7 +247,7 @@ class Cycle:
             raise TidingsError("send_failed", words, expected, now_what) from failure
 
     def _note(self, finals: Iterable[Final], row: Mapping[str, Any], report: CycleReport) -> None:
-        report.sent += len(row["members"])
+        report.sent += sum(member["code"] != NOT_STARTED for member in row["members"])
         for final in finals:
             self.books.note(final, row["strength"] or "A0" if final.final == "acknowledged" else "A0")
             report.acknowledged += final.final == "acknowledged"

@@ -67,14 +67,12 @@ class Subscriber:
         return not self.healthy and self.rng.random() < chance
 
     def probe(self, call: PlannedCall) -> list[Outcome]:
-        if self._hit(self.faults.unreachable):
-            return [Outcome(m.event_id, "transient", "connect") for m in call.members]
-        if self._hit(self.faults.lost_answer):
-            return [Outcome(m.event_id, "in_doubt", "timeout") for m in call.members]
+        if self._hit(self.faults.unreachable + self.faults.lost_answer):
+            return [Outcome(m.event_id, "in_doubt", "probe_timeout") for m in call.members]
         return [
             Outcome(m.event_id, "acknowledged", "found", "A3", 200)
             if m.event_id in self.effects
-            else Outcome(m.event_id, "terminal", "absent", status=404)
+            else Outcome(m.event_id, "transient", "probed", status=404)
             for m in call.members
         ]
 

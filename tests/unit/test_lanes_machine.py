@@ -230,10 +230,34 @@ def test_a_shut_door_opens_the_breaker_instead_of_filling_the_dead_letters(statu
 
 def test_a_reopened_dead_letter_goes_first_and_does_not_hold_the_cursor_back() -> None:
     state = lane(delivery(7, "ann"))
-    assert machine.reopen(state, delivery(2, "ann"))
-    assert not machine.reopen(state, delivery(2, "ann"))
+    assert machine.reopen(state, delivery(2, "ann"), 1)
+    assert not machine.reopen(state, delivery(2, "ann"), 1)
     assert state.oldest(FEED) == 7
     (call,) = plan(state, 0.0)
     assert call.members[0].event_id == "e2"
     (final,) = apply(state, call, answers(call, "acknowledged"), 0.0)
     assert final.reopened
+
+
+def test_a_fresh_lane_is_due_at_once_and_an_empty_bucket_says_when() -> None:
+    state = lane(delivery(1), delivery(2), per_second=1.0, concurrency=5)
+    assert next_due(state, 50.0) <= 50.0
+    (call,) = plan(state, 50.0)
+    apply(state, call, answers(call, "acknowledged"), 50.0)
+    assert next_due(state, 50.0) == 51.0
+
+
+def test_a_withdrawn_delivery_leaves_its_call_and_can_be_ended() -> None:
+    state = lane(delivery(1), delivery(2), batch=2)
+    (call,) = plan(state, 0.0)
+    rest = machine.withdraw(state, call, {"e1"})
+    assert rest is not None
+    assert ids([rest]) == [["e2"]]
+    assert machine.skip(state, "e1", "erased", "no_key", 0.0) is not None
+    apply(state, rest, answers(rest, "acknowledged"), 0.0)
+    assert not state.unsettled
+    assert not state.in_flight
+    state = lane(delivery(3))
+    (call,) = plan(state, 0.0)
+    assert machine.withdraw(state, call, {"e3"}) is None
+    assert ids(plan(state, 0.0)) == [["e3"]]

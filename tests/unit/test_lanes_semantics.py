@@ -9,7 +9,7 @@ import pytest
 from tidings.channels.call import STANDARD_SCHEDULE, Capabilities, Outcome
 from tidings.lanes.member import Delivery, Feed, PlannedCall, Rules, Sent
 from tidings.lanes.retry import JITTER, after_failure, after_throttle, jittered, window
-from tidings.lanes.semantics import NOT_STARTED, judge, lacking
+from tidings.lanes.semantics import ABSENT, NOT_STARTED, judge, lacking
 
 HOUR = 3600.0
 
@@ -116,8 +116,8 @@ def test_exactly_once_resolves_a_doubt_by_what_the_manifest_offers() -> None:
 
 def test_a_probe_that_finds_nothing_sends_again_and_one_that_cannot_tell_asks_again() -> None:
     rules = Rules("l", capable=ASKED)
-    absent = Outcome("e1", "terminal", "absent", status=404)
-    assert one("exactly-once", absent, rules, probe=True, doubted=True) == (None, "absent", False)
+    absent = Outcome("e1", "transient", "probed", status=404)
+    assert one("exactly-once", absent, rules, probe=True, doubted=True) == (None, ABSENT, False)
     assert one("exactly-once", DOUBT, rules, probe=True, doubted=True) == (None, "timeout", True)
     assert one("exactly-once", ACKNOWLEDGED, rules, probe=True, doubted=True)[0] == "acknowledged"
     assert one("exactly-once", DOUBT, rules, probe=True, doubted=True, tries=9) == ("dead_lettered", "in_doubt", True)

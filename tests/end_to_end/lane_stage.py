@@ -73,7 +73,9 @@ class Journal:
         tags = {who: keyring.tag("shop", "customer", json.dumps([who])) for who, _ in events}
         keys = [{"tag": tag, "kid": kid(secret, tag), "key": subject_key(secret, tag)} for tag in tags.values()]
         KeyFiles(self.settings.data_path / "keys", keyring.derive("kek")).write(pa.Table.from_pylist(keys), name)
-        rows = [self._row(index, who, tags[who], (secret, name), owed, pair) for index, (who, owed) in enumerate(events)]
+        rows = [
+            self._row(index, who, tags[who], (secret, name), owed, pair) for index, (who, owed) in enumerate(events)
+        ]
         folder = Path(self.store.fresh("journal"))
         folder.mkdir(parents=True)
         pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), folder / "part-0.parquet")
@@ -82,12 +84,20 @@ class Journal:
         return [row["event_id"] for row in rows]
 
     def _row(
-        self, index: int, who: str, tag: bytes, sealing: tuple[bytes, str], owed: Mapping[str, str], pair: dict[str, Any]
+        self,
+        index: int,
+        who: str,
+        tag: bytes,
+        sealing: tuple[bytes, str],
+        owed: Mapping[str, str],
+        pair: dict[str, Any],
     ) -> dict[str, Any]:
         secret, name = sealing
         event_id = f"{self.generation}-{self.number:04d}-{index:06d}"
         now = datetime.now(UTC)
-        payload = json.dumps({"key": {"id": who}, "before": None, "after": {"email": f"{who}@example.com"}, "changed": ["email"]})
+        payload = json.dumps(
+            {"key": {"id": who}, "before": None, "after": {"email": f"{who}@example.com"}, "changed": ["email"]}
+        )
         aad = associated("journal", event_id, "payload")
         sealed = seal_payload(payload.encode(), subject_key(secret, tag), self.settings.keyring.derive("iv"), aad)
         recipients = [

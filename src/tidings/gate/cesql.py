@@ -1,4 +1,4 @@
-"""CloudEvents SQL filters: text → typed tree → answer. `cesql_columns` compiles the same tree to Spark columns.
+"""CloudEvents SQL filters: text → typed tree. `cesql_values` answers from it for one event, `cesql_columns` compiles it to Spark.
 
 Every value has a static type (attributes are strings, operators and functions say what they give), so all casts stand in the tree.
 An error anywhere on the path taken (a missing attribute, a cast that fails, a division by zero) means the filter does not match.
@@ -13,15 +13,25 @@ import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+
+from tidings.gate.cesql_tree import (
+    INT_MAX,
+    INT_MIN,
+    Attribute,
+    Binary,
+    Call,
+    Cast,
+    Exists,
+    In,
+    Like,
+    Literal,
+    Node,
+    Unary,
+)
 
 MAX_LENGTH = 4096
 MAX_DEPTH = 32
 MAX_NODES = 500
-INT_MIN, INT_MAX = -(2**31), 2**31 - 1
-SPACES = " \t\n\r\x0b\x0c"
-
-Value: TypeAlias = str | int | bool
 
 # What an envelope carries and the journal knows; a filter that names anything else would never match and is refused.
 ATTRIBUTES = (
@@ -44,79 +54,7 @@ class CesqlError(ValueError):
         super().__init__(f"column {column}: {message}")
 
 
-class Failed(Exception):
-    """An evaluation error: the filter does not match."""
-
-
-@dataclass(frozen=True)
-class Literal:
-    type: str
-    value: Value
-
-
-@dataclass(frozen=True)
-class Attribute:
-    name: str
-    type: str = "string"
-
-
-@dataclass(frozen=True)
-class Exists:
-    name: str
-    type: str = "boolean"
-
-
-@dataclass(frozen=True)
-class Cast:
-    type: str
-    part: Node
-
-
-@dataclass(frozen=True)
-class Unary:
-    """`not` or `negate`."""
-
-    name: str
-    part: Node
-    type: str
-
-
-@dataclass(frozen=True)
-class Binary:
-    """A comparison, arithmetic or logic operator; `!=` stands for `<>` too."""
-
-    name: str
-    left: Node
-    right: Node
-    type: str
-
-
-@dataclass(frozen=True)
-class Like:
-    part: Node
-    pattern: str
-    negated: bool
-    type: str = "boolean"
-
-
-@dataclass(frozen=True)
-class In:
-    part: Node
-    items: tuple[Node, ...]
-    negated: bool
-    type: str = "boolean"
-
-
-@dataclass(frozen=True)
-class Call:
-    name: str
-    parts: tuple[Node, ...]
-    type: str
-
-
-Node: TypeAlias = Literal | Attribute | Exists | Cast | Unary | Binary | Like | In | Call
-
-# name → (types of the arguments, type of the result, arguments that may follow, of the last type); "any" takes what comes.
+# name → (types of the arguments, the last repeating; type of the result; how few and how many). "any" takes what comes.
 FUNCTIONS: Mapping[str, tuple[tuple[str, ...], str, tuple[int, int]]] = {
     "LENGTH": (("string",), "integer", (1, 1)),
     "CONCAT": (("string",), "string", (1, 100)),
@@ -159,14 +97,6 @@ def parse(expression: str, attributes: Sequence[str] | None = ATTRIBUTES) -> Nod
     if len(expression) > MAX_LENGTH:
         raise CesqlError(MAX_LENGTH + 1, f"longer than {MAX_LENGTH:,} characters")
     return _Parser(expression, attributes).whole()
-
-
-def matches(tree: Node, event: Mapping[str, str | None]) -> bool:
-    """Does the event pass the filter? Errors and results that are not booleans do not."""
-    try:
-        return evaluate(tree, event) is True
-    except Failed:
-        return False
 
 
 @dataclass(frozen=True)
@@ -387,134 +317,3 @@ def _unquoted(text: str) -> str:
 
 def _cast(part: Node, to: str) -> Node:
     return part if part.type == to else Cast(to, part)
-
-
-def like_tokens(pattern: str) -> list[str]:
-    """A LIKE pattern as a list of `%`, `_` and literal characters; a literal is written as `=` and the character."""
-    tokens, at = [], 0
-    while at < len(pattern):
-        if pattern[at] == "\\" and pattern[at + 1 : at + 2] in ("%", "_"):
-            tokens.append("=" + pattern[at + 1])
-            at += 2
-            continue
-        tokens.append(pattern[at] if pattern[at] in "%_" else "=" + pattern[at])
-        at += 1
-    return tokens
-
-
-def evaluate(tree: Node, event: Mapping[str, str | None]) -> Value:
-    """The value of the expression, or Failed. The plain twin of `cesql_columns.compile`."""
-    match tree:
-        case Literal():
-            return tree.value
-        case Attribute():
-            found = event.get(tree.name)
-            if found is None:
-                raise Failed
-            return found
-        case Exists():
-            return event.get(tree.name) is not None
-        case Cast():
-            return cast_value(evaluate(tree.part, event), tree.type)
-        case Unary():
-            part = evaluate(tree.part, event)
-            return not part if tree.name == "not" else _ranged(-int(part))
-        case Binary():
-            return _binary(tree, event)
-        case Like():
-            pattern = "".join({"%": ".*", "_": "."}.get(t) or re.escape(t[1:]) for t in like_tokens(tree.pattern))
-            found = str(evaluate(tree.part, event))
-            return (re.fullmatch(pattern, found, re.DOTALL) is not None) is not tree.negated
-        case In():
-            part = evaluate(tree.part, event)
-            return any(part == evaluate(item, event) for item in tree.items) is not tree.negated
-        case Call():
-            return _called(tree.name, [evaluate(part, event) for part in tree.parts])
-
-
-def cast_value(value: Value, to: str) -> Value:
-    """The standard's casts; what cannot be cast fails."""
-    if to == "string":
-        return str(value).lower() if isinstance(value, bool) else str(value)
-    if to == "integer":
-        if isinstance(value, str):
-            if not re.fullmatch(r"[+-]?[0-9]{1,18}", value):
-                raise Failed
-            return _ranged(int(value))
-        return int(value)
-    if isinstance(value, str):
-        if value.lower() not in ("true", "false"):
-            raise Failed
-        return value.lower() == "true"
-    return bool(value)
-
-
-def _ranged(value: int) -> int:
-    if not INT_MIN <= value <= INT_MAX:
-        raise Failed
-    return value
-
-
-def _binary(tree: Binary, event: Mapping[str, str | None]) -> Value:
-    left = evaluate(tree.left, event)
-    if (tree.name == "AND" and left is False) or (tree.name == "OR" and left is True):
-        return left
-    right = evaluate(tree.right, event)
-    if tree.name in ("AND", "OR"):
-        return right
-    if tree.name in ("=", "!=", "XOR"):
-        return (left == right) is (tree.name == "=")
-    a, b = int(left), int(right)
-    if tree.name in ("<", "<=", ">", ">="):
-        return {"<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}[tree.name]
-    if tree.name in ("/", "%"):
-        if b == 0:
-            raise Failed
-        quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
-        return _ranged(quotient if tree.name == "/" else a - b * quotient)
-    return _ranged({"+": a + b, "-": a - b, "*": a * b}[tree.name])
-
-
-def _called(name: str, parts: list[Value]) -> Value:
-    first = str(parts[0])
-    match name:
-        case "LENGTH":
-            return len(first)
-        case "CONCAT":
-            return "".join(map(str, parts))
-        case "CONCAT_WS":
-            return first.join(map(str, parts[1:]))
-        case "LOWER":
-            return first.lower()
-        case "UPPER":
-            return first.upper()
-        case "TRIM":
-            return first.strip(SPACES)
-        case "LEFT" | "RIGHT":
-            return _edge(name, first, int(parts[1]))
-        case "SUBSTRING":
-            return _substring(first, int(parts[1]), int(parts[2]) if len(parts) > 2 else len(first))
-        case "ABS":
-            return _ranged(abs(int(parts[0])))
-    try:
-        cast_value(parts[0], "integer" if name == "IS_INT" else "boolean")
-    except Failed:
-        return False
-    return True
-
-
-def _edge(name: str, text: str, size: int) -> str:
-    if size < 0:
-        raise Failed
-    if size >= len(text):
-        return text
-    return text[:size] if name == "LEFT" else text[len(text) - size :]
-
-
-def _substring(text: str, start: int, size: int) -> str:
-    if abs(start) > len(text) or size < 0:
-        raise Failed
-    if start == 0:
-        return ""
-    begin = start - 1 if start > 0 else len(text) + start
-    return text[begin : begin + size]

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from tidings.contract import LIFE_CYCLE
 from tidings.gate import cesql
-from tidings.gate.cesql import (
+from tidings.gate.cesql_tree import (
     INT_MAX,
     INT_MIN,
     SPACES,
@@ -24,6 +24,7 @@ from tidings.gate.cesql import (
     Literal,
     Node,
     Unary,
+    like_tokens,
 )
 
 _SPARK = {"string": "string", "integer": "bigint", "boolean": "boolean"}
@@ -78,7 +79,7 @@ def filter_column(expression: str, attributes: Mapping[str, Column]) -> Column:
 
 
 def compile_tree(tree: Node, attributes: Mapping[str, Column]) -> Column:
-    """The native twin of `cesql.evaluate`."""
+    """The native twin of `cesql_values.evaluate`."""
     match tree:
         case Literal():
             return F.lit(tree.value).cast(_SPARK[tree.type])
@@ -158,7 +159,7 @@ def _arithmetic(name: str, left: Column, right: Column) -> Column:
 
 def _spark_pattern(pattern: str) -> str:
     """Spark refuses stray backslashes, so the pattern is written again from its parts."""
-    return "".join(t if t in "%_" else ("\\" + t[1] if t[1] in "%_\\" else t[1]) for t in cesql.like_tokens(pattern))
+    return "".join(t if t in "%_" else ("\\" + t[1] if t[1] in "%_\\" else t[1]) for t in like_tokens(pattern))
 
 
 def _called(tree: Call, parts: list[Column]) -> Column:

@@ -102,6 +102,7 @@ class Emitter:
     ) -> tuple[Path, dict[str, int], Progress]:
         """Write every table's files of this batch; again when a situation was undecided or a re-delivery must be looked up."""
         spark = rows.sparkSession
+        _compile(spark, size > BIG)
         one = one_row(spark, self.settings, batch)
         glance = self._glance(rows, one) if size <= BIG else Glance(None, 0, None, None)
         already = self._already(spark, glance)
@@ -197,6 +198,12 @@ def one_row(spark: SparkSession, settings: Settings, batch: Batch) -> DataFrame:
     columns = {name: pa.array([key], pa.binary()) for name, key in keys.items()}
     columns |= {name: pa.array([value], types[type(value)]) for name, value in batch.values().items()}
     return spark.createDataFrame(pa.table(columns))
+
+
+def _compile(spark: SparkSession, worth: bool) -> None:
+    """Code for a plan this wide takes a second to generate: worth it for many rows, not for a hundred, which are interpreted."""
+    spark.conf.set("spark.sql.codegen.wholeStage", str(worth).lower())
+    spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if worth else "NO_CODEGEN")
 
 
 def _observing(observation: Observation, *columns: Column) -> Callable[[DataFrame], DataFrame]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+JVM = "-XX:+UseParallelGC -XX:-DontCompileHugeMethods"  # generated code of a wide row is one huge method; HotSpot would interpret it
 BUCKETS = 16  # subjects are spread over this many buckets; part of the offset layout, so never changed in place
 
 SETTINGS: Mapping[str, str] = {
@@ -29,6 +30,7 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.files.maxPartitionBytes": str(128 << 20),
     # One file, one partition: a row's number inside its partition is then its line, natively.
     "spark.sql.files.openCostInBytes": str(128 << 20),
+    "spark.sql.codegen.cache.maxEntries": "3000",  # a batch's plan has hundreds of classes; the default of 100 compiles them all again
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # halves the time to build a plan from Python
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # The row number inside a partition is refused in streams because a retried shuffle could change it; ours is taken at the scan.
@@ -62,8 +64,9 @@ def session(
         builder.config("spark.driver.memory", memory or os.environ.get("TIDINGS_DRIVER_MEMORY", "2g"))
         .config("spark.local.dir", str(scratch / "spark"))
         .config("spark.sql.warehouse.dir", str(scratch / "spark" / "warehouse"))
+        .config("spark.executor.extraJavaOptions", JVM)
         .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={scratch / 'spark'} -XX:+UseParallelGC")
+        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={scratch / 'spark'} {JVM}")
     )
     spark = builder.getOrCreate()
     if not place.startswith("local"):

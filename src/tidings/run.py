@@ -8,6 +8,7 @@ what is committed stays, and the next start goes on from there.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -21,7 +22,7 @@ from tidings.attest import advance, behind, ledger_of
 from tidings.care import tend
 from tidings.decisions import Decisions
 from tidings.emit import Emitter
-from tidings.errors import SourceStopped, TidingsError
+from tidings.errors import Refused, SourceStopped, TidingsError
 from tidings.feed import Feeding, source_rows
 from tidings.gate.again import Again
 from tidings.lanes.cycle import Cycle
@@ -56,6 +57,14 @@ class Runner:
     def run(self, *, until_idle: bool = False, patience: float = 60.0) -> None:
         """Work until stopped, or until nothing is left to do now; raises what stopped it."""
         data = self.settings.data_path
+        master = self.master or os.environ.get("TIDINGS_MASTER") or "local"
+        if not master.startswith("local") and not self.settings.run.shared:
+            raise Refused(
+                "not_shared",
+                f"the Spark master {master} and a data folder on this machine",
+                "a folder that every worker sees",
+                "Mount it on the workers under the same path and say `run: {shared: true}`. Nothing was started.",
+            )
         with RunLock(data):
             self.store = Store(data / "tables")
             self.spark = session(data, master=self.master, slots=self.settings.run.slots)

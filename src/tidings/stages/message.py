@@ -86,13 +86,15 @@ def is_object(body: Column) -> Column:
 def refusal(body: Column) -> Column:
     """The code for a body whose parse is not whole; costly, so it stands behind a CASE WHEN."""
     bare = _without_strings(body)
+    # The lenient reader also takes duplicate keys, so something must have been taken out for this to say anything.
+    paired = F.regexp_replace(body, _LONE_SURROGATE, "$1$2")
     return (
         F.when(F.octet_length(body) > LINE_LIMIT, "line_too_long")
         .when(~F.call_function("is_valid_utf8", body), "invalid_utf8")
         .when(F.contains(body, F.lit("\0")), "nul_byte")
         .when(_max_depth(bare) > DEPTH_LIMIT, "too_deep")
         .when(F.try_parse_json(body).isNotNull(), "trailing_content")
-        .when(_parses(F.regexp_replace(body, _LONE_SURROGATE, "$1$2")), "lone_surrogate")
+        .when((paired != body) & _parses(paired), "lone_surrogate")
         .when(_parses(F.regexp_replace(bare, _NOT_A_NUMBER, "0")) & bare.rlike(_NOT_A_NUMBER), "not_a_number")
         .when(bare.rlike("[0-9]{1000}"), "number_not_exact")
         .when(_parses(body) & ~body.rlike(r"[\x00-\x08\x0b\x0c\x0e-\x1f]"), "duplicate_key")

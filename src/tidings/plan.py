@@ -150,7 +150,7 @@ def plan(settings: Settings, subjects: int) -> Plan:
         ),
         subscribers=tuple(_subscriber(settings, one, subjects) for one in settings.subscribers.values()),
         rules=len(settings.policies.rules),
-        policy_version=settings.policy_version,
+        policy_version=examine_policy(settings)[0].version,
         test_mode=settings.test_mode.enabled,
         test_subjects=len(settings.test_mode.subjects),
         warnings=settings.warnings,

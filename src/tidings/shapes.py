@@ -144,7 +144,9 @@ class RunLimits(Model):
     fast_budget_s: Seconds = 3.0
     slow_budget_s: Seconds = 60.0
     idle_s: Seconds = 1.0
-    shared: Annotated[Flag, Field(description="true when every Spark worker sees the data and drop folders under the same path")] = False
+    shared: Annotated[
+        Flag, Field(description="true when every Spark worker sees the data and drop folders under the same path")
+    ] = False
 
 
 class Operator(Model):

@@ -16,8 +16,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "recovery"))
 
-from checker import check  # noqa: E402
-from small import small  # noqa: E402
+from checker import check
+from small import small
 
 CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 

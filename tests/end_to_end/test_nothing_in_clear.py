@@ -13,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "recovery"))
 
-from small import Small, small  # noqa: E402
+from small import Small, small
 
 EMAIL = "very.unusual.person@planted.example"
 PHONE = "+14155550177"
@@ -34,7 +34,11 @@ def planted() -> list[str]:
     for number, note in enumerate(("first", f"card {CARD[:4]} {CARD[4:8]} {CARD[8:12]} {CARD[12:]} on file"), 1):
         row = {"id": 901, "email": EMAIL, "phone": PHONE, "tier": f"t{number}", "note": note, "card": int(CARD)}
         lsn = 90_000_000 + number
-        where = source | {"ts_us": 1_772_443_000_000_000 + number, "lsn": lsn, "sequence": json.dumps([str(lsn), str(lsn)])}
+        where = source | {
+            "ts_us": 1_772_443_000_000_000 + number,
+            "lsn": lsn,
+            "sequence": json.dumps([str(lsn), str(lsn)]),
+        }
         value = {"before": None, "after": row, "source": where, "op": "c" if number == 1 else "u", "ts_ms": 1}
         lines.append(json.dumps({"topic": "crm.public.customers", "key": {"id": 901}, "value": value}))
     return [*lines, '{"topic": "crm.public.customers", "key": {"id": 1}, "value": {"after": {"email": "' + BROKEN]

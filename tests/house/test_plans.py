@@ -51,7 +51,7 @@ def test_no_stage_leaves_the_jvm(spark: SparkSession, settings: Settings, dialec
 
 
 def test_a_planted_python_node_is_found(spark: SparkSession, settings: Settings) -> None:
-    shout = F.udf(lambda text: text.upper())
+    shout = F.udf(lambda text: text.upper(), useArrow=False)
     rows, _ = whole(spark, settings, "debezium_postgresql")
     assert python_nodes(rows.withColumn("planted", shout("place")))
 

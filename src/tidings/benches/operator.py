@@ -10,7 +10,7 @@ from pathlib import Path
 from tidings.seal.keyring import new_master
 from tidings.settings import Settings, load
 
-RULES = 60
+RULES, STARTER = 60, 29
 CONTRACT = """\
 kind: customer
 version: "1"
@@ -56,13 +56,14 @@ def operator(root: Path, subscribers: int, *, url: str = "http://127.0.0.1:9", i
 def _rules() -> str:
     """The starter bundle and enough rules of our own to make sixty."""
     lines = ['version: "bench"', "include: starter", "rules:"]
-    for number in range(RULES - 20):
+    for number in range(RULES - STARTER):
         lines += [
             f"  - id: bench-{number}",
             "    anchor: governance",
             "    scope: {recipient: role, is: analytics}",
             f"    when: {{all: [{{fact: change_type, is: tier}}, {{fact: banner, is: never-{number}}}]}}",
             '    effect: {deny: "never happens"}',
+            f"    examples: [{{given: {{change_type: tier, banner: never-{number}}}, to: {{role: analytics}}, gives: deny}}]",
         ]
     return "\n".join(lines) + "\n"
 

@@ -97,7 +97,7 @@ def refusal(body: Column) -> Column:
         .when((paired != body) & _parses(paired), "lone_surrogate")
         .when(_parses(F.regexp_replace(bare, _NOT_A_NUMBER, "0")) & bare.rlike(_NOT_A_NUMBER), "not_a_number")
         .when(bare.rlike("[0-9]{1000}"), "number_not_exact")
-        .when(_parses(body) & ~body.rlike(r"[\x00-\x08\x0b\x0c\x0e-\x1f]"), "duplicate_key")
+        .when(_parses(body) & _strict(body, bare), "duplicate_key")
         .when(_is_cut_off(body, bare), "truncated_json")
         .otherwise("malformed_json")
     )
@@ -125,6 +125,13 @@ def _without_strings(body: Column) -> Column:
 def _parses(text: Column) -> Column:
     """Whether Spark's lenient reader (duplicate keys, control characters) reads a whole value."""
     return F.get_json_object(text, "$").isNotNull()
+
+
+def _strict(body: Column, bare: Column) -> Column:
+    """Whether nothing stands here that only the lenient reader takes: single quotes, raw control characters."""
+    controls = [F.regexp_replace(text, r"[^\x00-\x1f]++", "") for text in (body, bare)]
+    odd = F.contains(bare, F.lit("'")) | bare.rlike(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+    return (controls[0] == controls[1]) & ~odd
 
 
 def _max_depth(bare: Column) -> Column:

@@ -80,7 +80,9 @@ class Runner:
         self.ledger = ledger
         self.decisions = Decisions.load(self.settings)
         again = Again(self.store, self.decisions.table)
-        self.cycle = Cycle(self.spark, self.store, self.settings, self.settings.keyring, regate=again)
+        self.cycle = Cycle(
+            self.spark, self.store, self.settings, self.settings.keyring, regate=again, redecide=again.deferred
+        )
         self.feeds = [self._feeding(source) for source in self.settings.sources.values()]
         self.watch = Watch(self.settings)
         advance(self.store, ledger)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from tidings.gate.decide import Engine, NativeEngine
-from tidings.gate.decisions import DecisionTable
+from tidings.gate.decisions import DecisionTable, find_decision
 from tidings.store import Store
 
 SLACK_S = 60.0  # clocks of the disk and of the process may differ by this much
@@ -39,8 +39,23 @@ class Again:
         for member in members:
             now = news.get(bytes(member["tag"]))
             decision = decided.get(member["event_id"])
-            if now and decision and (reason := self._judged(decision, now, member["lane"])):
+            outcome, reason = self._judged(decision, now, member["lane"]) if now and decision else ("allow", "")
+            if outcome == "deny":
                 verdicts[member["lane"], member["event_id"]] = ("refused", reason)
+        return verdicts
+
+    def deferred(self, members: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Any]:
+        """Deferred pairs that can be decided by now: allowed, or refused with the reason; the rest goes on waiting."""
+        news = self._news({bytes(m["tag"]) for m in members}, min(m["since"] for m in members) - SLACK_S)
+        decided = self._decisions(members)
+        verdicts: dict[tuple[str, str], Any] = {}
+        for member in members:
+            place, decision = (member["lane"], member["event_id"]), decided.get(member["event_id"])
+            if decision is None:
+                continue
+            outcome, reason = self._judged(decision, news.get(bytes(member["tag"]), ()), member["lane"])
+            if outcome != "defer":
+                verdicts[place] = "allow" if outcome == "allow" else ("refused", reason)
         return verdicts
 
     def _news(self, tags: set[bytes], since: float) -> dict[bytes, tuple[tuple[str, str], ...]]:
@@ -70,12 +85,13 @@ class Again:
             found |= {row["event_id"]: row["decision"] for row in rows}
         return found
 
-    def _judge(self, decision: str, consents: tuple[tuple[str, str], ...], lane: str) -> str:
-        """Why it may not leave now; empty when it may."""
-        row, recipient = self.table.rows.get(decision), self.recipients.get(lane)
+    def _judge(self, decision: str, consents: tuple[tuple[str, str], ...], lane: str) -> tuple[str, str]:
+        """What the policy in force says now, and why. A situation of an older policy is found in its own table."""
+        row = self.table.rows.get(decision) or find_decision(self.table.path.parent, decision)
+        recipient = self.recipients.get(lane)
         if row is None or recipient is None:
-            return ""
+            return "defer", "the situation or the subscriber is not known any more"
         facts = dict(row["facts"])
         facts |= {f"consent_{channel}": state for channel, state in consents if f"consent_{channel}" in facts}
         again = self.engine.decide(facts, recipient)
-        return again.reasons[0] if again.outcome == "deny" else ""
+        return again.outcome, again.reasons[0]

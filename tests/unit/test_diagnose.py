@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -98,6 +99,11 @@ def test_codes_of_meaning_say_what_they_mean_and_where(code: str) -> None:
     assert (bare.cause, bare.column) == (CODES[code], None)
     assert told.cause == f"{CODES[code]}: value.op, expected a string"
     assert told.column == 7  # a message that came without its wrapping
+
+
+def test_every_code_has_a_heading() -> None:
+    document = (Path(__file__).parents[2] / "docs" / "errors.md").read_text(encoding="utf-8")
+    assert [code for code in CODES if f"### `{code}`\n" not in document] == []
 
 
 def test_a_path_into_a_list() -> None:

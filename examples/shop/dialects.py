@@ -161,29 +161,15 @@ class ShopifyHooks(_Log):
 def legacy(act: Act, round: int, at: int) -> Message:
     """The old point of sale is copied by three tools at once; each line is recognised by itself."""
     row = act.after or {}
-    if act.case == "dms":
-        time = _iso(at)
-        names: Row = {
-            "schema-name": "pos",
-            "table-name": act.table,
-            "transaction-id": round,
-            "transaction-record-id": 1,
-        }
-        where = {"stream-position": f"{round:08d}/7C000002.3.00000002/7C000002"}
-        meta = {"timestamp": time, "record-type": "data", "operation": "insert", "partition-key-type": "schema-table"}
-        return {"data": row, "metadata": {**meta, **names, "commit-timestamp": time, **where}}
-    if act.case == "wal2json":
-        kinds = {"id": "integer", "marketing_consent": "boolean"}
-        columns = [{"name": name, "type": kinds.get(name, "text"), "value": of} for name, of in row.items()]
-        stamp = _iso(at, "%Y-%m-%d %H:%M:%S.%f+00")
-        place: Row = {
-            "xid": round,
-            "timestamp": stamp,
-            "lsn": f"0/{0x1700000 + round * 0x1000:X}",
-            "schema": "pos",
-            "table": act.table,
-        }
-        return {"action": "I", **place, "columns": columns, "pk": [{"name": "id", "type": "integer"}]}
+    if act.case == "maxwell":
+        place: Row = {"database": "pos", "table": act.table, "ts": at // 1_000_000, "xid": round, "commit": True}
+        keys: Row = {"primary_key": [row["id"]], "primary_key_columns": ["id"], "position": f"pos.{round:06d}:4"}
+        key = {"database": "pos", "table": act.table, "pk.id": row["id"]}
+        return {"topic": "maxwell", "key": key, "value": {"type": "insert", **place, **keys, "data": row}}
+    if act.case == "flattened":
+        told: Row = {"__op": "c", "__schema": "pos", "__table": act.table, "__lsn": 51_200 + round, "__txId": round}
+        value = {**row, **told, "__source_ts_ms": at // 1000, "__deleted": "false"}
+        return {"topic": f"pos.pos.{act.table}", "key": act.key, "value": value}
     source = {
         "version": "3.1.2.Final",
         "connector": "mysql",

@@ -216,4 +216,6 @@ def legacy(number: int) -> Iterator[Act]:
             "sms_consent": False,
             "ads_consent": n == 0,
         }
-        yield Act("legacy", "customers", "insert", {"id": who}, None, row, ("insert",), ("mysql", "dms", "wal2json")[n])
+        yield Act(
+            "legacy", "customers", "insert", {"id": who}, None, row, ("insert",), ("mysql", "maxwell", "flattened")[n]
+        )

@@ -28,7 +28,7 @@ from tidings.seal.keyring import new_secret
 from tidings.session import BUCKETS
 from tidings.settings import Settings
 from tidings.shapes import Source
-from tidings.stages.event import Batch, mark
+from tidings.stages.event import Batch, suspect
 from tidings.stages.once import built_once
 from tidings.store import Store
 
@@ -128,8 +128,8 @@ class Emitter:
             frame.write.partitionBy("out").parquet(str(folder))
             found = seen.get
             undecided = self.decisions.learn(out.get)
-            suspects = found["redelivered"] or 0
-            if suspects and glance.first is None:
+            suspects = found["suspects"] or 0
+            if suspects and glance.first is None and self.store.files("journal", where={"source": self.source.name}):
                 glance = Glance(glance.tags, suspects, found["first_suspect"], found["last_suspect"])
                 context = replace(context, already=self._already(spark, glance))
             elif not undecided:
@@ -138,16 +138,15 @@ class Emitter:
         raise SourceStopped("undecided", "situations that stay undecided", "a decision each", "Report this batch.")
 
     def _glance(self, rows: DataFrame, one: DataFrame) -> Glance:
-        live = F.col("problem").isNull() & F.col("skip").isNull()
-        suspect = live & (~F.col("ordered") | F.coalesce(F.col("ordering") <= mark(), F.lit(False)))
+        doubtful = suspect()
         when = F.coalesce("commit_time", "arrived")
         row = (
             rows.crossJoin(F.broadcast(one.select("b_high")))
             .agg(
                 F.collect_set("tag").alias("tags"),
-                F.count_if(suspect).alias("suspects"),
-                F.min(F.when(suspect, when)).alias("first"),
-                F.max(F.when(suspect, when)).alias("last"),
+                F.count_if(doubtful).alias("suspects"),
+                F.min(F.when(doubtful, when)).alias("first"),
+                F.max(F.when(doubtful, when)).alias("last"),
             )
             .collect()[0]
         )
@@ -232,11 +231,11 @@ def _counters(source: Source) -> list[Column]:
         F.count_if(F.col("stale")).alias("stale"),
         F.count_if(F.col("op") == "snapshot").alias("snapshots"),
         F.sum(events.cast("bigint")).alias("events"),
-        F.count_if(F.col("redelivered") & ~F.col("repeat")).alias("redelivered"),
+        F.count_if(F.col("suspect") & ~F.col("repeat")).alias("suspects"),
         F.count_if(F.col("ahead")).alias("clock_ahead"),
         F.count_if(F.col("masked")).alias("masked"),
-        F.min(F.when(F.col("redelivered"), when)).alias("first_suspect"),
-        F.max(F.when(F.col("redelivered"), when)).alias("last_suspect"),
+        F.min(F.when(F.col("suspect"), when)).alias("first_suspect"),
+        F.max(F.when(F.col("suspect"), when)).alias("last_suspect"),
         F.max(F.struct("tick", "counter")).alias("hlc"),
         F.max(F.col("start") + events).alias("index"),
         F.max(F.when(~F.col("ahead"), F.col("commit_time"))).alias("newest"),

@@ -10,7 +10,7 @@ from tidings.seal.cards import masked_states
 from tidings.stages.decode import CORE, IMAGES, Keys, decode, refused, skipped
 from tidings.stages.dialect import Dialect, load, names
 from tidings.stages.message import PROBLEM, inexact, is_blank, is_object, parse, parse_under, problem, refusal, whole
-from tidings.stages.recognise import recognised
+from tidings.stages.recognise import recognised, unwrapped
 
 CHANGE = T.StructType(
     [
@@ -50,23 +50,48 @@ def change(messages: DataFrame, dialect: str, keys: Keys | None = None) -> DataF
 
     `keys` names the key columns per entity for messages that carry no key (`*` stands for every other entity).
     """
-    dialects = [load(name) for name in names()] if dialect == AUTO else [load(dialect)]
-    body = F.col("body")
-    parsed = messages.select(*_CARRIED, "body", parse(body).alias("parsed"))
-    rooted = parsed.select(*_CARRIED, "body", _rewrapped(F.col("parsed"), body, dialects).alias("parsed"))
-    sound = rooted.withColumn("sound", whole(F.col("parsed"), body))
-    spoken = sound.withColumn("spoken", _spoken(dialects, F.col("parsed"), F.col("sound"), dialect))
-    decoded = spoken.withColumn("changes", _changes(dialects, body, keys or {}))
-    several = decoded.select(*_CARRIED, "body", "spoken", F.posexplode("changes").alias("ordinal", "core"))
-    sealed = several.withColumn("sealed", F.when(F.col("core.suspect"), _sealed()))
-    return sealed.select(*[_column(field.name, dialects) for field in CHANGE.fields])
+    wrappers, dialects = _candidates(dialect)
+    body, parsed = F.col("body"), F.col("parsed")
+    read = messages.select(*_CARRIED, "body", parse(body).alias("parsed"))
+    sound = read.select(
+        *_CARRIED, "body", whole(parsed, body).alias("sound"), _rewrapped(parsed, body, [*wrappers, *dialects])
+    )
+    if wrappers:
+        opened = sound.withColumn("opened", F.when(F.col("sound"), unwrapped(wrappers, parsed)))
+        sound = opened.withColumn("parsed", F.col("opened.root")).withColumn("wrapper", F.col("opened.wrapper"))
+    spoken = F.when(F.col("sound"), recognised(dialects, parsed)) if dialect == AUTO or wrappers else F.lit(0)
+    decoded = sound.withColumn("spoken", spoken).withColumn("changes", _changes(dialects, body, keys or {}))
+    named = _named(wrappers, dialects).alias("dialect")
+    # Most dialects put one change in a message; only a list of them is worth the cost of an explode.
+    many = any(each.each for each in dialects)
+    one = [F.lit(0).alias("ordinal"), F.get("changes", F.lit(0)).alias("core")]
+    found = [F.posexplode("changes").alias("ordinal", "core")] if many else one
+    several = decoded.select(*_CARRIED, "body", "sound", named, *found)
+    exact = several.withColumn("core", _exact(F.col("core"), body))
+    sealed = exact.withColumn("sealed", F.when(F.col("core.suspect") & F.col("core.problem").isNull(), _sealed()))
+    return sealed.select(*[_column(field.name) for field in CHANGE.fields])
+
+
+def _candidates(dialect: str) -> tuple[list[Dialect], list[Dialect]]:
+    """The wrappers to take off and the dialects to try, in their order."""
+    listed = [load(name) for name in names()] if dialect == AUTO else [load(dialect)]
+    wrappers = [each for each in listed if each.unwrap]
+    plain = [each for each in listed if not each.unwrap]
+    return wrappers, plain or [load(name) for wrapper in wrappers for name in wrapper.inside]
+
+
+def _named(wrappers: list[Dialect], dialects: list[Dialect]) -> Column:
+    inner = F.get(F.array(*[F.lit(dialect.name) for dialect in dialects]), F.col("spoken"))
+    if not wrappers:
+        return inner
+    return F.coalesce(F.get(F.array(*[F.lit(wrapper.name) for wrapper in wrappers]), F.col("wrapper")), inner)
 
 
 def _rewrapped(parsed: Column, body: Column, dialects: list[Dialect]) -> Column:
     """A vendor's value that came without topic and key is read as if it had come with them."""
     bare = sorted({part for dialect in dialects for part in dialect.bare})
     if not bare:
-        return parsed
+        return parsed.alias("parsed")
     marked = F.lit(False)
     for names_together in bare:
         together = F.lit(True)
@@ -76,13 +101,9 @@ def _rewrapped(parsed: Column, body: Column, dialects: list[Dialect]) -> Column:
     keyed = F.try_variant_get(parsed, "$[0].topic", "string").isNotNull()
     valued = F.try_variant_get(parsed, "$[0].value", "variant").isNotNull()
     rewrapped = parse_under(body, "value")
-    return F.when(keyed, parsed).when(parsed.isNotNull() & ~valued & marked, rewrapped).otherwise(parsed)
-
-
-def _spoken(dialects: list[Dialect], parsed: Column, sound: Column, dialect: str) -> Column:
-    if dialect != AUTO:
-        return F.lit(0)
-    return F.when(sound, recognised(dialects, parsed))
+    return (
+        F.when(keyed, parsed).when(parsed.isNotNull() & ~valued & marked, rewrapped).otherwise(parsed).alias("parsed")
+    )
 
 
 def _changes(dialects: list[Dialect], body: Column, keys: Keys) -> Column:
@@ -91,10 +112,15 @@ def _changes(dialects: list[Dialect], body: Column, keys: Keys) -> Column:
     unread = F.when(is_blank(body), F.array(skipped("blank"))).otherwise(F.array(refused(problem(refusal(body)))))
     chain = F.when(~F.col("sound"), unread)
     chain = chain.when(~is_object(body), F.array(refused(problem("not_an_object"))))
-    chain = chain.when(inexact(body), F.array(refused(problem("number_not_exact"))))
     for place, dialect in enumerate(dialects):
         chain = chain.when(spoken == place, decode(dialect, parsed, keys))
     return chain.otherwise(F.array(refused(problem("unknown_dialect", "", "no dialect recognises the message"))))
+
+
+def _exact(core: Column, body: Column) -> Column:
+    """A change whose numbers lost digits when they were parsed is no change."""
+    lossy = F.col("sound") & core["suspect"] & core["skip"].isNull() & inexact(body)
+    return F.when(lossy, refused(problem("number_not_exact"))).otherwise(core)
 
 
 def _sealed() -> Column:
@@ -102,7 +128,7 @@ def _sealed() -> Column:
     return masked_states(F.struct(*[F.col(f"core.{name}").alias(name) for name in IMAGES]))
 
 
-def _column(name: str, dialects: list[Dialect]) -> Column:
+def _column(name: str) -> Column:
     touched = F.coalesce(F.col("sealed.masked"), F.lit(False))
     if name in IMAGES:
         kept = F.try_variant_get(F.col("sealed.state"), f"$.{name}", "variant")
@@ -111,7 +137,4 @@ def _column(name: str, dialects: list[Dialect]) -> Column:
         return touched.alias(name)
     if name in CORE:
         return F.col(f"core.{name}").alias(name)
-    if name == "dialect":
-        listed = F.array(*[F.lit(dialect.name) for dialect in dialects])
-        return F.get(listed, F.col("spoken")).alias(name)
     return F.col(name)

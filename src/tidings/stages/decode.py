@@ -11,21 +11,21 @@ from pyspark.sql import functions as F
 
 from tidings.seal import cards
 from tidings.stages.dialect import FIELDS, Dialect
-from tidings.stages.functions import let
+from tidings.stages.functions import integer, let
 from tidings.stages.language import SPARK_TYPE, Expression, Read, Scope, Segments, dotted, json_path
-from tidings.stages.message import no_problem, problem
+from tidings.stages.message import inexact_hint, no_problem, problem
 from tidings.stages.shapes import KINDS, fields, pick, present
 
 Keys = Mapping[str, Sequence[str]]
 PREFIX = "$[0]"
 IMAGES = ("key", "before", "after")
-# `suspect`: the images may hold a card number, so whoever keeps them must mask them first.
+# `suspect`: the images may hold a card number, or a number that lost digits; whoever keeps them looks first.
 CORE = [*FIELDS, "skip", "problem", "suspect"]
 _KEYED = ("insert", "update", "delete", "snapshot", "tombstone")
-# What a text looks like when the JSON behind it was no string; only then is the exact type asked for.
-_NO_STRING = r"(?m)^(?:true|false|-?[0-9]|[\[{])"
-_NO_INTEGER = r"(?m)^(?!-?[0-9]{1,19}$)."
-_NO_SCALAR = r"(?m)^[\[{]"
+# Texts stand behind a mark, \1 for a string and \2 for any scalar. What looks as if the JSON behind it had another type
+# is looked at again, exactly.
+_OTHER_TYPE = "[\x01\x02](?:[\\[{]|(?<=\x01)(?:true|false|-?[0-9]))"
+_MARKS = {"string": "\x01", "scalar": "\x02"}
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,6 @@ class Row:
 
 def decode(dialect: Dialect, root: Column, keys: Keys) -> Column:
     """An array of CORE structs: one for a message with one change, one for each item of a message with several."""
-    if dialect.alternatives:
-        return _alternatives(dialect, root, keys)
     reads = _reads(dialect)
     shape = Shape([read for read in reads if not read.in_item])
 
@@ -78,18 +76,6 @@ def _each(dialect: Dialect, scope: Scope, keys: Keys) -> Column:
     return chosen.otherwise(F.array(refused(wrong)))
 
 
-def _alternatives(dialect: Dialect, root: Column, keys: Keys) -> Column:
-    """The first alternative that recognises the message; none is a message of another dialect."""
-    scope = Scope(root, PREFIX, {})
-    chosen: Column | None = None
-    for other in dialect.alternatives:
-        made = decode(other, root, keys)
-        test = other.recognise.make(scope)
-        chosen = F.when(test, made) if chosen is None else chosen.when(test, made)
-    assert chosen is not None
-    return chosen.otherwise(F.array(refused(problem("unknown_dialect", "", f"not a message of {dialect.name}"))))
-
-
 def refused(verdict: Column) -> Column:
     """CORE for a message that could not be decoded."""
     return _blank(problem=verdict)
@@ -102,7 +88,7 @@ def skipped(reason: str) -> Column:
 
 def _blank(**known: Column) -> Column:
     blank = {name: F.lit(None).cast(SPARK_TYPE[kind]) for name, kind in FIELDS.items()}
-    blank |= {"skip": F.lit(None).cast("string"), "problem": no_problem(), "suspect": F.lit(False), **known}
+    blank |= {"skip": F.lit(None).cast("string"), "problem": no_problem(), "suspect": F.lit(True), **known}
     return F.struct(*[blank[name].alias(name) for name in CORE])
 
 
@@ -128,7 +114,7 @@ class Shape:
             node = node.setdefault(name, {})
             if not isinstance(node, dict):
                 return False
-        return node.setdefault(read.segments[-1], read.as_type) == read.as_type
+        return bool(node.setdefault(read.segments[-1], read.as_type) == read.as_type)
 
     def take(self, root: Column, prefix: str) -> Column:
         return F.try_variant_get(root, prefix, _ddl(self.children)) if self.children else F.lit(None)
@@ -191,10 +177,16 @@ def _finished(row: Row, image: Column, verdict: Column) -> Column:
         given["before_kind"] = F.when(image["before"].isNull(), "none").otherwise(raw["before_kind"])
         out = {name: F.when(good, column) for name, column in given.items()}
         out["skip"], out["problem"] = raw["skip"], F.when(raw["skip"].isNull(), bad)
-        out["suspect"] = good & cards.suspect(F.concat_ws("\n", *[text[name] for name in IMAGES]))
+        out["suspect"] = F.when(good, _suspect(F.concat_ws("\n", *[text[name] for name in IMAGES]))).otherwise(
+            bad.isNotNull()
+        )
         return F.struct(*[out[name].alias(name) for name in CORE])
 
     return let(verdict, made)
+
+
+def _suspect(text: Column) -> Column:
+    return let(text, lambda whole: cards.suspect(whole) | inexact_hint(whole))
 
 
 def _configured(entity: Column, image: Column, keys: Keys) -> Column:
@@ -278,10 +270,11 @@ def _no_operation(dialect: Dialect, scope: Scope) -> Column:
 def _suspicious(dialect: Dialect, scope: Scope, raw: Column) -> Column:
     """Whether any text looks as if the JSON behind it had another type; cheap, and sometimes wrongly so."""
     tests = [raw["commit_time"].isNull() & _any_present(dialect.fields["commit_time"], scope)]
-    for kinds, pattern in ((("string",), _NO_STRING), (("integer",), _NO_INTEGER), (("scalar",), _NO_SCALAR)):
-        reads = [Read(where, "string") for where, kind in dialect.types if kind in kinds]
-        taken = [scope.taken[read] for read in reads if read in scope.taken]
-        tests += [F.concat_ws("\n", *taken).rlike(pattern)] if taken else []
+    taken = {(where, kind): scope.taken.get(Read(where, "string")) for where, kind in dialect.types}
+    marked = [F.concat(F.lit(_MARKS[kind]), c) for (_, kind), c in taken.items() if kind in _MARKS and c is not None]
+    tests += [F.concat_ws("", *marked).rlike(_OTHER_TYPE)] if marked else []
+    numbers = [c for (_, kind), c in taken.items() if kind == "integer" and c is not None]
+    tests += [c.isNotNull() & integer(c).isNull() for c in numbers]
     for where in [where for where, kind in dialect.types if kind == "object"]:
         inside = [read for read in scope.taken if read.as_type == "string" and read.segments[: len(where)] == where]
         texts = [scope.taken[read] for read in inside]

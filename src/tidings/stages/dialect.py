@@ -43,12 +43,12 @@ RULES = {
     "needs",
     "placeholders",
 }
-KNOWN = ABOUT | RULES | set(FIELDS) | {"alternatives"}
+KNOWN = ABOUT | RULES | set(FIELDS) | {"unwrap", "inside"}
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """One dialect, as expressions; `alternatives` decide instead of the fields when there are any."""
+    """One dialect, as expressions. One with `unwrap` only takes a wrapper off; what is inside speaks one of `inside`."""
 
     name: str
     order: int
@@ -62,7 +62,8 @@ class Dialect:
     types: tuple[tuple[Segments, str], ...]
     needs: tuple[tuple[str, Segments], ...]
     placeholders: tuple[str, ...]
-    alternatives: tuple[Dialect, ...]
+    unwrap: tuple[tuple[str, Segments], ...]
+    inside: tuple[str, ...]
 
 
 class Branch(dict[str, Any]):
@@ -83,7 +84,7 @@ class _Loader(yaml.SafeLoader):
         return made
 
 
-_Loader.add_constructor("tag:yaml.org,2002:map", lambda loader, node: loader.construct_mapping(node))
+_Loader.add_constructor("tag:yaml.org,2002:map", lambda loader, node: loader.construct_mapping(node))  # type: ignore[arg-type]
 
 
 def names() -> list[str]:
@@ -102,11 +103,11 @@ def load(name: str) -> Dialect:
     return read(name, tree)
 
 
-def read(name: str, tree: Mapping[str, Any], define: Mapping[str, Any] | None = None) -> Dialect:
-    """Check a dialect's tree; `define` overrides its definitions (how a wrapper re-roots what it wraps)."""
+def read(name: str, tree: Mapping[str, Any]) -> Dialect:
+    """Check a dialect's tree; every mistake names its line."""
     file = f"catalog/dialects/{name}.yaml"
     try:
-        return _checked(name, _included(tree), define or {})
+        return _checked(name, _included(tree))
     except Wrong as wrong:
         what_now = "Mend the dialect file."
         problem = Problem(file, wrong.at, name, "dialect", wrong.found, wrong.expected, what_now)
@@ -139,11 +140,11 @@ def _included(tree: Mapping[str, Any]) -> Mapping[str, Any]:
     return merged
 
 
-def _checked(name: str, tree: Mapping[str, Any], define: Mapping[str, Any]) -> Dialect:
+def _checked(name: str, tree: Mapping[str, Any]) -> Dialect:
     unknown = sorted(set(tree) - KNOWN)
     if unknown:
         raise Wrong(", ".join(unknown), f"only {', '.join(sorted(KNOWN))}", line_of(tree))
-    grammar = Grammar(FUNCTIONS, {**tree.get("define", {}), **define})
+    grammar = Grammar(FUNCTIONS, tree.get("define", {}))
     types = tuple((grammar.path(where), str(kind)) for where, kind in tree.get("types", {}).items())
     for where, kind in types:
         if kind not in KINDS:
@@ -161,12 +162,6 @@ def _checked(name: str, tree: Mapping[str, Any], define: Mapping[str, Any]) -> D
         types=types,
         needs=tuple((op, grammar.path(where)) for op, where in tree.get("needs", {}).items()),
         placeholders=tuple(tree.get("placeholders", ())),
-        alternatives=tuple(_alternative(other, tree) for other in tree.get("alternatives", ())),
+        unwrap=tuple((field, grammar.path(where)) for field, where in tree.get("unwrap", {}).items()),
+        inside=tuple(tree.get("inside", ())),
     )
-
-
-def _alternative(name: str, wrapper: Mapping[str, Any]) -> Dialect:
-    tree = _tree(name)
-    if tree is None:
-        raise Wrong(f"alternatives: {name}", "a dialect of the catalogue", line_of(wrapper))
-    return read(name, tree, wrapper.get("define", {}))

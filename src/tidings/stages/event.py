@@ -54,6 +54,12 @@ def ordered(rows: DataFrame, already: DataFrame) -> DataFrame:
     return rows.join(F.broadcast(already), "change_id", "left").withColumns(_repeat())
 
 
+def suspect() -> Column:
+    """May this row have come before? Above the mark of its epoch and table it is new; without order or mark nobody can tell."""
+    live = F.col("problem").isNull() & F.col("skip").isNull()
+    return live & (~F.col("ordered") | F.coalesce(F.col("ordering") <= mark(), F.lit(True)))
+
+
 @built_once
 def _identity() -> dict[str, Column]:
     named = ("source", "epoch", "entity", "op", "position", "ordinal")
@@ -63,6 +69,7 @@ def _identity() -> dict[str, Column]:
     return {
         "change_id": F.substring(F.hmac(F.col("k_id"), F.encode(identity, "UTF-8")), 1, 16),
         "redelivered": F.coalesce(F.col("ordered") & (F.col("ordering") <= mark()), F.lit(False)),
+        "suspect": suspect(),
         "ahead": F.coalesce(F.unix_millis("commit_time") > F.unix_millis("arrived") + AHEAD_MS, F.lit(False)),
     }
 

@@ -10,8 +10,6 @@ from pyspark.sql import functions as F
 
 from tidings.stages.language import Expression, Function, Grammar, Read, Wrong, over, shown
 
-_INTEGER = "^-?[0-9]{1,19}$"
-
 
 def let(value: Column, body: Any) -> Column:
     """Compute `value` once per row and use it many times; a plain reference would compute it at each use."""
@@ -19,7 +17,7 @@ def let(value: Column, body: Any) -> Column:
 
 
 def integer(text: Column) -> Column:
-    return F.when(text.rlike(_INTEGER), text.try_cast("bigint"))
+    return text.try_cast("bigint")
 
 
 def _literal(body: Any, grammar: Grammar, kind: str) -> Expression:
@@ -74,8 +72,10 @@ def _map(body: Any, grammar: Grammar, kind: str) -> Expression:
     """`{of: text, to: {found: meant}, else: text}`; a value that is not listed is null, and null is never guessed."""
     meanings = {str(found): str(meant) for found, meant in body["to"].items()}
 
-    # A literal map is one node of the plan, whatever its size.
-    table = lambda: F.create_map(*[F.lit(text) for pair in meanings.items() for text in pair])  # noqa: E731
+    def table() -> Column:
+        # A literal map is one node of the plan, whatever its size.
+        return F.create_map(*[F.lit(text) for pair in meanings.items() for text in pair])
+
     if body.get("else") is None:
         return over("text", [grammar.text(body["of"])], lambda subject: table()[subject])
     return over(
@@ -139,7 +139,8 @@ def _ordering(body: Any, grammar: Grammar, kind: str) -> Expression:
     parts = [grammar.text(tree) for tree in body]
 
     def make(*columns: Column) -> Column:
-        padded = [F.lpad(F.when(c.rlike("^[0-9]{1,20}$"), c), 20, "0") for c in columns]
+        numbers = [integer(column) for column in columns]
+        padded = [F.lpad(F.when(n >= 0, n).cast("string"), 20, "0") for n in numbers]
         rest = [F.coalesce(c, F.lit("0" * 20)) for c in padded[1:]]
         return F.concat(padded[0], *[part for c in rest for part in (F.lit("/"), c)])
 

@@ -35,6 +35,10 @@ _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _OPEN_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+\\?$'
 _LONE_SURROGATE = r"(?<!\\)((?:\\\\)*+)(?:(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 _NOT_A_NUMBER = r"[-+]?\b(?:NaN|Infinity)\b"
+_NUMBER = r"[-+]?\b(?:NaN|Infinity)\b"
+# What a number that lost digits looks like once parsed: a double (with E, or whole and yet with a fraction), or many digits.
+_INEXACT_HINT = r"E-?[0-9]|\.0[^0-9]|[0-9](?:\.?[0-9]){14}|Infinity"
+_NUMBER = r"[-+]?\b(?:NaN|Infinity)\b"
 # 39 digits in a row, or an exponent: cheap to rule out, looked at closely only when present.
 _INEXACT_HINT = r"[0-9.](?<![0-9.]{2})[0-9.]*+(?:(?<=[0-9.]{39})|[eE][-+]?[0-9])"
 _NUMBER = r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
@@ -103,10 +107,17 @@ def refusal(body: Column) -> Column:
     )
 
 
+def inexact_hint(text: Column) -> Column:
+    """Whether canonical text may hold a number that lost digits when it was parsed; `inexact` then looks at the body.
+
+    Such a number became a double: it shows an exponent, or a fraction of zero, or (like a card number) many digits.
+    """
+    return F.contains(text, F.lit(".0")) | F.contains(text, F.lit("Infinity")) | text.rlike("E-?[0-9]")
+
+
 def inexact(body: Column) -> Column:
-    """Whether a number of a parsed body would not survive: too many digits, or an exponent out of range."""
-    numbers = F.regexp_extract_all(_without_strings(body), F.lit(_NUMBER), F.lit(0))
-    return body.rlike(_INEXACT_HINT) & F.exists(numbers, _lossy)
+    """Whether a number of a parsed body does not survive parsing: too many digits, or an exponent out of range."""
+    return F.exists(F.regexp_extract_all(_without_strings(body), F.lit(_NUMBER), F.lit(0)), _lossy)
 
 
 def _lossy(number: Column) -> Column:

@@ -102,8 +102,10 @@ def _prefixed(body: Any, grammar: Grammar, kind: str) -> Expression:
 
     def make(value: Column) -> Column:
         kept = F.map_filter(fields(value), lambda name, _: F.startswith(name, F.lit(prefix)))
-        renamed = lambda left: F.transform_keys(left, lambda name, _: F.substr(name, F.lit(len(prefix) + 1)))  # noqa: E731
         return let(kept, lambda left: F.when(F.size(left) > 0, F.to_variant_object(renamed(left))))
+
+    def renamed(left: Column) -> Column:
+        return F.transform_keys(left, lambda name, _: F.substr(name, F.lit(len(prefix) + 1)))
 
     return over("json", [grammar.json(body["of"])], make)
 

@@ -213,7 +213,7 @@ def subject(changes: DataFrame, source: SubjectRules, keys: DataFrame) -> DataFr
         "commit_time", "position",
         F.coalesce("ordering", "rank").alias("ordering"),
         F.col("ordering").isNotNull().alias("ordered"),
-        F.coalesce("epoch", F.lit("")).alias("epoch"),
+        F.concat_ws("/", "dialect", "epoch").alias("epoch"),
         "txn", "reason", "skip",
         problem.alias("problem"),
         "masked",

@@ -34,6 +34,7 @@ from tidings.store import Store
 
 REMEMBERED = ("last_seen", "subjects", "identities", "quarantine")
 PURPOSES = ("tag", "id", "iv", "kek", "digest", "quarantine")
+HELD = "source string, generation string, batch bigint, time timestamp, change binary"
 BIG = 8 << 20  # bytes of input above which a batch is not looked over before it is processed
 crash.POINTS["emit.written"] = "a batch's files are written, nothing is committed"
 crash.POINTS["emit.keys"] = "the key file is in place, the journal is not committed"
@@ -78,8 +79,8 @@ class Emitter:
         done = self.committed()
         if done is not None and done >= number and all(self._remembered(table, number) for table in REMEMBERED):
             return
-        before = self.generations.after(self.generation, self.committed) if done is None or done < number else None
-        progress = before or Progress()
+        # A repeat starts where the first time did: with other marks it would remember its subjects under other versions.
+        progress = self.generations.before(self.generation, number, self.committed)
         batch = self._batch(number, progress.marks)
         with self.keyfiles.reading():
             folder, counts, after = self._write(rows, batch, progress, size)
@@ -105,7 +106,7 @@ class Emitter:
         _compile(spark, size > BIG)
         one = one_row(spark, self.settings, batch)
         glance = self._glance(rows, one) if size <= BIG else Glance(None, 0, None, None)
-        already = self._already(spark, glance)
+        already = self._already(spark, glance, batch)
         context = Context(
             settings=self.settings,
             source=self.source,
@@ -131,7 +132,7 @@ class Emitter:
             suspects = found["suspects"] or 0
             if suspects and glance.first is None and self.store.files("journal", where={"source": self.source.name}):
                 glance = Glance(glance.tags, suspects, found["first_suspect"], found["last_suspect"])
-                context = replace(context, already=self._already(spark, glance))
+                context = replace(context, already=self._already(spark, glance, batch))
             elif not undecided:
                 return folder, _totals(found), _after(progress, found, self.source)
             shutil.rmtree(folder)
@@ -153,8 +154,8 @@ class Emitter:
         tags = [bytes(t) for t in row.tags]
         return Glance(tags if len(tags) <= SMALL else None, row.suspects, row["first"], row["last"])
 
-    def _already(self, spark: SparkSession, glance: Glance) -> DataFrame:
-        """Change ids that the journal holds in the slice of time that the suspects point to."""
+    def _already(self, spark: SparkSession, glance: Glance, batch: Batch) -> DataFrame:
+        """Change ids that the journal holds in the slice of time that the suspects point to, this batch's own left out."""
         schema = "change_id binary, journalled boolean"
         if glance.first is None or glance.last is None:
             return spark.createDataFrame([], schema)
@@ -165,8 +166,9 @@ class Emitter:
         paths = [f.path for f in near if f.minimum.get("time", first) <= last]
         if not paths:
             return spark.createDataFrame([], schema)
-        held = spark.read.schema("source string, time timestamp, change binary").parquet(*paths)
-        mine = held.filter((F.col("source") == self.source.name) & F.col("time").between(first, last))
+        held = spark.read.schema(HELD).parquet(*paths)
+        own = (F.col("generation") == batch.generation) & (F.col("batch") >= batch.number)
+        mine = held.filter((F.col("source") == self.source.name) & ~own & F.col("time").between(first, last))
         return (
             mine.select(F.col("change").alias("change_id"), F.lit(True).alias("journalled"))
             .coalesce(2)

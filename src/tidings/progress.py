@@ -81,6 +81,13 @@ class Generations:
                 return Progress.parse(self.path(name, batch).read_text())
         return Progress()
 
+    def before(self, generation: str, batch: int, committed: Callable[[str], int | None]) -> Progress:
+        """Progress as this batch found it the first time, also when the batch itself is committed by now."""
+        earlier = [int(p.stem) for p in (self.folder / generation).glob("[0-9]*.json") if int(p.stem) < batch]
+        if earlier:
+            return Progress.parse(self.path(generation, max(earlier)).read_text())
+        return self.after(generation, lambda name: None if name == generation else committed(name))
+
     def save(self, generation: str, batch: int, progress: Progress) -> None:
         durable_write(self.path(generation, batch), progress.dump())
         self.path(generation, batch - KEEP).unlink(missing_ok=True)

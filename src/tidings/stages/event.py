@@ -108,7 +108,17 @@ def _repeat() -> dict[str, Column]:
 
 def with_known(rows: DataFrame, batch: Batch) -> DataFrame:
     """The image a change is compared with: the message's own, else the last one of this batch, else the last one committed."""
-    return rows.withColumns(_compared()).withColumns(_last()) if batch.keeps else rows.withColumns(_told())
+    if not batch.keeps:
+        return rows.withColumns(_told())
+    return rows.withColumns(_seen_in_batch()).withColumns(_compared()).withColumns(_last())
+
+
+@built_once
+def _seen_in_batch() -> dict[str, Column]:
+    """Without an order of its own a source may repeat a message anywhere in a batch, not only in the next line."""
+    window = Window.partitionBy("bucket", "tag").orderBy("ordering", "rank", "ordinal")
+    earlier = F.collect_list("change_id").over(window.rowsBetween(Window.unboundedPreceding, -1))
+    return {"repeat": F.col("repeat") | (~F.col("ordered") & F.array_contains(earlier, F.col("change_id")))}
 
 
 @built_once

@@ -35,12 +35,6 @@ _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _OPEN_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+\\?$'
 _LONE_SURROGATE = r"(?<!\\)((?:\\\\)*+)(?:(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 _NOT_A_NUMBER = r"[-+]?\b(?:NaN|Infinity)\b"
-_NUMBER = r"[-+]?\b(?:NaN|Infinity)\b"
-# What a number that lost digits looks like once parsed: a double (with E, or whole and yet with a fraction), or many digits.
-_INEXACT_HINT = r"E-?[0-9]|\.0[^0-9]|[0-9](?:\.?[0-9]){14}|Infinity"
-_NUMBER = r"[-+]?\b(?:NaN|Infinity)\b"
-# 39 digits in a row, or an exponent: cheap to rule out, looked at closely only when present.
-_INEXACT_HINT = r"[0-9.](?<![0-9.]{2})[0-9.]*+(?:(?<=[0-9.]{39})|[eE][-+]?[0-9])"
 _NUMBER = r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
 
 

@@ -215,7 +215,7 @@ class Walk:
             self.note(
                 "number_not_exact", self.at, f"a number of {digits:,} digits, of which {kept} can be kept exactly"
             )
-        elif scaled and digits and float(number) in (0.0, float("inf"), float("-inf")):
+        elif scaled and number[-1].isdigit() and digits and float(number) in (0.0, float("inf"), float("-inf")):
             self.note("number_not_exact", self.at, "a number with an exponent no double can hold")
 
     def _stop(self, expected: str) -> bool:

@@ -197,7 +197,7 @@ def _let(value: Column, body: Callable[[Column], Column]) -> Column:
 
 
 _RUN_RE, _STRING_RE, _NUMBER_RE, _CARD_RE = (re.compile(p) for p in (_RUN, _STRING, _NUMBER, CARD))
-_CODE_FIELD_RE = re.compile(_CODE_FIELD)
+_CODE_FIELD_RE = re.compile(_CODE_FIELD, re.ASCII)  # as Java reads white space
 _ESCAPE_RES = [(re.compile(_ESCAPE + code), meant) for code, meant in _ESCAPES]
 
 

@@ -54,7 +54,9 @@ def body_of(keyring: Any, row: dict[str, Any]) -> bytes:
 def _diagnosed(keyring: Any, row: dict[str, Any]) -> dict[str, Any]:
     from tidings.diagnose import diagnose
 
-    found = diagnose(body_of(keyring, row), row["code"]) if row["sealed"] else None
+    found = (
+        diagnose(body_of(keyring, row), row["code"], row["path"] or "", row["detail"] or "") if row["sealed"] else None
+    )
     return {
         "source": row["source"],
         "file": row["file"],

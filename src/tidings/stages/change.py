@@ -7,10 +7,11 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tidings.seal.cards import masked_states
-from tidings.stages.decode import CORE, IMAGES, Keys, decode, refused, skipped
+from tidings.stages.decode import CORE, Keys, decode, refused, skipped
 from tidings.stages.dialect import Dialect, load, names
 from tidings.stages.message import PROBLEM, inexact, is_blank, is_object, parse, parse_under, problem, refusal, whole
 from tidings.stages.recognise import recognised, unwrapped
+from tidings.stages.verdict import IMAGES
 
 CHANGE = T.StructType(
     [
@@ -77,7 +78,8 @@ def _candidates(dialect: str) -> tuple[list[Dialect], list[Dialect]]:
     listed = [load(name) for name in names()] if dialect == AUTO else [load(dialect)]
     wrappers = [each for each in listed if each.unwrap]
     plain = [each for each in listed if not each.unwrap]
-    return wrappers, plain or [load(name) for wrapper in wrappers for name in wrapper.inside]
+    inside = sorted((load(name) for wrapper in wrappers for name in wrapper.inside), key=lambda each: each.order)
+    return wrappers, plain or inside
 
 
 def _named(wrappers: list[Dialect], dialects: list[Dialect]) -> Column:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import Column
@@ -11,29 +11,16 @@ from pyspark.sql import functions as F
 
 from tidings.seal import cards
 from tidings.stages.dialect import FIELDS, Dialect
-from tidings.stages.functions import integer, let
-from tidings.stages.language import SPARK_TYPE, Expression, Read, Scope, Segments, dotted, json_path
+from tidings.stages.functions import let
+from tidings.stages.language import SPARK_TYPE, Read, Scope, dotted
 from tidings.stages.message import inexact_hint, no_problem, problem
-from tidings.stages.shapes import KINDS, fields, pick, present
+from tidings.stages.shapes import fields, pick, present
+from tidings.stages.verdict import IMAGES, Row, verdict
 
 Keys = Mapping[str, Sequence[str]]
 PREFIX = "$[0]"
-IMAGES = ("key", "before", "after")
 # `suspect`: the images may hold a card number, or a number that lost digits; whoever keeps them looks first.
 CORE = [*FIELDS, "skip", "problem", "suspect"]
-_KEYED = ("insert", "update", "delete", "snapshot", "tombstone")
-# Texts stand behind a mark, \1 for a string and \2 for any scalar. What looks as if the JSON behind it had another type
-# is looked at again, exactly.
-_OTHER_TYPE = "[\x01\x02](?:[\\[{]|(?<=\x01)(?:true|false|-?[0-9]))"
-_MARKS = {"string": "\x01", "scalar": "\x02"}
-
-
-@dataclass(frozen=True)
-class Row:
-    """One change half done: the fields as the dialect gave them, and key and images as canonical text."""
-
-    raw: Column
-    text: Column
 
 
 def decode(dialect: Dialect, root: Column, keys: Keys) -> Column:
@@ -95,7 +82,8 @@ def _blank(**known: Column) -> Column:
 def _reads(dialect: Dialect) -> list[Read]:
     parts = [*dialect.fields.values(), dialect.foreign, *[test for test, _ in dialect.skips]]
     found = frozenset[Read]().union(*[part.reads for part in parts])
-    return sorted(found, key=lambda read: (read.segments, read.as_type))
+    # The deeper place first: where one is inside the other, both cannot be in one type, and the outer one is walked to.
+    return sorted(found, key=lambda read: (-len(read.segments), read.segments, read.as_type))
 
 
 class Shape:
@@ -148,7 +136,11 @@ def _raw(dialect: Dialect, scope: Scope) -> Column:
 def _texts(raw: Column) -> Column:
     """Key and images as canonical text; a JSON null is no text."""
     texts = [F.nullif(F.to_json(raw[name]), F.lit("null")).alias(name) for name in IMAGES]
-    return F.struct(*texts)
+    return let(F.struct(*texts), lambda t: F.struct(*[t[n].alias(n) for n in IMAGES], _joined(t).alias("all")))
+
+
+def _joined(texts: Column) -> Column:
+    return F.concat_ws("\n", *[texts[name] for name in IMAGES])
 
 
 def _core(dialect: Dialect, scope: Scope, row: Row, keys: Keys) -> Column:
@@ -164,29 +156,37 @@ def _core(dialect: Dialect, scope: Scope, row: Row, keys: Keys) -> Column:
     holds = _any_placeholder(dialect, text)
     made = {"key": key, "before": _clean(dialect, holds, before), "after": _clean(dialect, holds, after)}
     images = F.struct(*[column.alias(name) for name, column in made.items()])
-    return let(images, lambda image: _finished(row, image, _verdict(dialect, scope, row, image)))
+    kind = _before_kind(dialect, row)
+    return let(images, lambda image: _finished(row, image, kind, verdict(dialect, scope, row, image)))
 
 
-def _finished(row: Row, image: Column, verdict: Column) -> Column:
+def _finished(row: Row, image: Column, before_kind: Column, verdict: Column) -> Column:
     """CORE: the whole change for a good row, only the reason for a skipped or refused one."""
     raw, text = row.raw, row.text
 
     def made(bad: Column) -> Column:
         good = bad.isNull() & raw["skip"].isNull()
         given = {name: image[name] if name in IMAGES else raw[name] for name in FIELDS}
-        given["before_kind"] = F.when(image["before"].isNull(), "none").otherwise(raw["before_kind"])
+        given["before_kind"] = F.when(image["before"].isNull(), "none").otherwise(before_kind)
         out = {name: F.when(good, column) for name, column in given.items()}
         out["skip"], out["problem"] = raw["skip"], F.when(raw["skip"].isNull(), bad)
-        out["suspect"] = F.when(good, _suspect(F.concat_ws("\n", *[text[name] for name in IMAGES]))).otherwise(
-            bad.isNotNull()
-        )
+        looks_odd = cards.suspect(text["all"]) | inexact_hint(text["all"])
+        out["suspect"] = F.when(good, looks_odd).otherwise(bad.isNotNull())
         return F.struct(*[out[name].alias(name) for name in CORE])
 
     return let(verdict, made)
 
 
-def _suspect(text: Column) -> Column:
-    return let(text, lambda whole: cards.suspect(whole) | inexact_hint(whole))
+def _before_kind(dialect: Dialect, row: Row) -> Column:
+    """`partial` for an image in which nothing but the key is known; the vendor writes null for the rest."""
+    kind, text = row.raw["before_kind"], row.text["before"]
+    if not dialect.sparse_before:
+        return kind
+    key = F.map_keys(fields(row.raw["key"]))
+    known = F.map_filter(
+        fields(row.raw["before"]), lambda n, v: present(v) & ~F.coalesce(F.array_contains(key, n), F.lit(False))
+    )
+    return F.when(F.contains(text, F.lit(":null")) & (F.size(known) == 0), "partial").otherwise(kind)
 
 
 def _configured(entity: Column, image: Column, keys: Keys) -> Column:
@@ -214,107 +214,5 @@ def _clean(dialect: Dialect, holds: Column, image: Column) -> Column:
 def _any_placeholder(dialect: Dialect, text: Column) -> Column:
     held = F.lit(False)
     for word in dialect.placeholders:
-        for image in ("before", "after"):
-            held = held | F.coalesce(F.contains(text[image], F.lit(word)), F.lit(False))
+        held = held | F.contains(text["all"], F.lit(word))
     return held
-
-
-def _verdict(dialect: Dialect, scope: Scope, row: Row, image: Column) -> Column:
-    """The first thing wrong with the message, or null; the exact looks happen only where something is off."""
-    raw, text = row.raw, row.text
-    op = raw["op"]
-    chain = F.when(op.isNull(), _no_operation(dialect, scope))
-    for name in IMAGES:
-        where = dotted(_where(dialect.fields[name])) or name
-        chain = chain.when(~F.startswith(text[name], F.lit("{")), problem("wrong_type", where, "expected an object"))
-    chain = chain.when(_suspicious(dialect, scope, raw), _wrong_type(dialect, scope))
-    if dialect.needs:
-        chain = chain.when(
-            op.isin(*[wanted for wanted, _ in dialect.needs]) & _no_image(op, image), _unfilled(dialect, scope, op)
-        )
-    lacks_key = op.isin(*_KEYED) & image["key"].isNull()
-    detail = "no key in the message and none from configured columns"
-    chain = chain.when(lacks_key, problem("missing_key", "key", detail))
-    return chain.when(raw["entity"].isNull(), problem("missing_field", "entity", "the message names no table"))
-
-
-def _no_image(op: Column, image: Column) -> Column:
-    return F.when(op == "delete", image["before"]).otherwise(image["after"]).isNull()
-
-
-def _unfilled(dialect: Dialect, scope: Scope, op: Column) -> Column:
-    """The field that must hold this operation's image, when it is absent; an empty image is allowed."""
-    places = {wanted: (scope.prefix + json_path(where), dotted(where)) for wanted, where in dialect.needs}
-    path, name = (_looked_up({wanted: pair[n] for wanted, pair in places.items()}, op) for n in (0, 1))
-    filled = present(F.try_variant_get(scope.root, path, "variant"))
-    return F.when(~filled, problem("missing_field", name, "absent or null"))
-
-
-def _looked_up(table: Mapping[str, str], key: Column) -> Column:
-    return F.create_map(*[F.lit(text) for pair in table.items() for text in pair])[key]
-
-
-def _where(expression: Expression) -> Segments:
-    """The place to name when a value is wrong: the first the expression reads."""
-    return min((read.segments for read in expression.reads), default=())
-
-
-def _no_operation(dialect: Dialect, scope: Scope) -> Column:
-    where = dotted(dialect.op_from)
-    named = present(scope.direct(Read(dialect.op_from, "variant")))
-    unknown = problem("unknown_operation", where, "not an operation of this dialect")
-    missing = problem("missing_field", where, "absent or null")
-    return F.coalesce(_wrong_type(dialect, scope), F.when(named, unknown).otherwise(missing))
-
-
-def _suspicious(dialect: Dialect, scope: Scope, raw: Column) -> Column:
-    """Whether any text looks as if the JSON behind it had another type; cheap, and sometimes wrongly so."""
-    tests = [raw["commit_time"].isNull() & _any_present(dialect.fields["commit_time"], scope)]
-    taken = {(where, kind): scope.taken.get(Read(where, "string")) for where, kind in dialect.types}
-    marked = [F.concat(F.lit(_MARKS[kind]), c) for (_, kind), c in taken.items() if kind in _MARKS and c is not None]
-    tests += [F.concat_ws("", *marked).rlike(_OTHER_TYPE)] if marked else []
-    numbers = [c for (_, kind), c in taken.items() if kind == "integer" and c is not None]
-    tests += [c.isNotNull() & integer(c).isNull() for c in numbers]
-    for where in [where for where, kind in dialect.types if kind == "object"]:
-        inside = [read for read in scope.taken if read.as_type == "string" and read.segments[: len(where)] == where]
-        texts = [scope.taken[read] for read in inside]
-        tests += [F.coalesce(*texts).isNull() & scope.direct(Read(where, "string")).isNotNull()] if texts else []
-    held = tests[0]
-    for test in tests[1:]:
-        held = held | test
-    return held
-
-
-def _any_present(expression: Expression, scope: Scope) -> Column:
-    texts = [scope.at(read) for read in expression.reads if read.as_type == "string"]
-    return F.coalesce(*texts).isNotNull() if texts else F.lit(False)
-
-
-def _wrong_type(dialect: Dialect, scope: Scope) -> Column:
-    """The first declared type that does not hold, or a time that says nothing; null when all is well.
-
-    The types are data and the loop is one expression: spelled out per field they would be most of the plan.
-    """
-    declared = F.array(*[_declared(scope, where, kind) for where, kind in dialect.types])
-
-    def holds_wrongly(entry: Column) -> Column:
-        value = F.when(entry["in_item"], _walked(scope.item, entry)).otherwise(_walked(scope.root, entry))
-        return present(value) & ~F.call_function("rlike", F.to_json(value), entry["pattern"])
-
-    wrong = F.get(F.filter(declared, holds_wrongly), F.lit(0))
-    time = dialect.fields["commit_time"]
-    untimed = time.make(scope).isNull() & _any_present(time, scope)
-    timeless = F.when(untimed, problem("wrong_type", dotted(_where(time)), "expected a time"))
-    expected = F.concat(F.lit("expected "), wrong["kind"])
-    return F.coalesce(F.when(wrong.isNotNull(), problem("wrong_type", wrong["name"], expected)), timeless)
-
-
-def _declared(scope: Scope, where: Segments, kind: str) -> Column:
-    in_item = where[:1] == ("@",)
-    path = "$" + json_path(where[1:]) if in_item else scope.prefix + json_path(where)
-    entry = {"path": path, "name": dotted(where), "kind": kind, "pattern": KINDS[kind]}
-    return F.struct(*[F.lit(text).alias(name) for name, text in entry.items()], F.lit(in_item).alias("in_item"))
-
-
-def _walked(root: Column | None, entry: Column) -> Column:
-    return F.lit(None).cast("variant") if root is None else F.try_variant_get(root, entry["path"], "variant")

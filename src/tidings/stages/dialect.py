@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from tidings.errors import ConfigurationError, Problem, Refused
-from tidings.stages.language import Expression, Grammar, Segments, Wrong, line_of, shown
+from tidings.stages.language import Expression, Grammar, Segments, Wrong, dotted, line_of, shown
 from tidings.stages.shapes import FUNCTIONS, KINDS
 
 FIELDS = {
@@ -42,6 +42,7 @@ RULES = {
     "types",
     "needs",
     "placeholders",
+    "sparse_before",
 }
 KNOWN = ABOUT | RULES | set(FIELDS) | {"unwrap", "inside"}
 
@@ -58,10 +59,12 @@ class Dialect:
     each: Segments | None
     skips: tuple[tuple[Expression, str], ...]
     fields: Mapping[str, Expression]
-    op_from: Segments
+    op_from: Expression
+    op_from_name: str
     types: tuple[tuple[Segments, str], ...]
     needs: tuple[tuple[str, Segments], ...]
     placeholders: tuple[str, ...]
+    sparse_before: bool
     unwrap: tuple[tuple[str, Segments], ...]
     inside: tuple[str, ...]
 
@@ -158,10 +161,19 @@ def _checked(name: str, tree: Mapping[str, Any]) -> Dialect:
         each=grammar.path(tree["each"]) if "each" in tree else None,
         skips=tuple((grammar.test(skip["when"]), str(skip["reason"])) for skip in tree.get("skip", ())),
         fields={field: grammar.read(tree.get(field), kind) for field, kind in FIELDS.items()},
-        op_from=grammar.path(tree["op_from"]) if "op_from" in tree else (),
+        op_from=grammar.text(tree.get("op_from")),
+        op_from_name=_place(tree.get("op_from"), grammar),
         types=types,
         needs=tuple((op, grammar.path(where)) for op, where in tree.get("needs", {}).items()),
         placeholders=tuple(tree.get("placeholders", ())),
+        sparse_before=bool(tree.get("sparse_before", False)),
         unwrap=tuple((field, grammar.path(where)) for field, where in tree.get("unwrap", {}).items()),
         inside=tuple(tree.get("inside", ())),
     )
+
+
+def _place(tree: Any, grammar: Grammar) -> str:
+    """How a person finds the place that an expression reads: a path, or the name of a header."""
+    if isinstance(tree, Mapping):
+        return f"headers.{tree['header']}" if "header" in tree else ""
+    return dotted(grammar.path(tree)) if tree else ""

@@ -10,6 +10,10 @@ from pyspark.sql import functions as F
 
 from tidings.stages.language import Expression, Function, Grammar, Read, Wrong, over, shown
 
+_STAMP = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?"
+TIME_SHAPE = f"^{_STAMP}$"
+QUOTED_TIME = f'^"{_STAMP}"$'
+
 
 def let(value: Column, body: Any) -> Column:
     """Compute `value` once per row and use it many times; a plain reference would compute it at each use."""
@@ -164,11 +168,10 @@ def _times(per_second: int) -> Function:
 
 def _iso(body: Any, grammar: Grammar, kind: str) -> Expression:
     """ISO 8601 with a `T` or a blank; without a zone it is UTC (the session's zone)."""
-    shape = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?$"
 
     def make(text: Column) -> Column:
         stamp = F.regexp_replace(text, r"([+-]\d\d)(\d\d)$", "$1:$2")
-        return F.when(text.rlike(shape), stamp.try_cast("timestamp"))
+        return F.when(text.rlike(TIME_SHAPE), stamp.try_cast("timestamp"))
 
     return over("time", [grammar.text(body)], make)
 

@@ -131,7 +131,8 @@ class Walk:
         frame.now = name
         self._blank()
         if self.text[self.at : self.at + 1] != ":":
-            return self._stop(f": after {shown}" if shown != "a field" else ": after a field name")
+            # Without its colon it may be a value that lost its place, so it is not shown.
+            return self._stop(": after a field name")
         self.at += 1
         self._blank()
         return True

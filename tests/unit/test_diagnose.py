@@ -18,7 +18,7 @@ from tidings.stages.codes import CODES, DEPTH_LIMIT, LINE_LIMIT
 CASES: list[tuple[str | bytes, str, int, str]] = [
     ('{"a":1,"b":', "truncated_json", 12, "expected a value"),
     ('{"a":1', "truncated_json", 7, "expected , or }"),
-    ('{"a"', "truncated_json", 5, "expected : after the field a"),
+    ('{"a"', "truncated_json", 5, "expected : after a field name"),
     ('{"a":"x', "truncated_json", 8, "inside a string that starts at column 6"),
     ('{"a":"x\\', "truncated_json", 9, "inside a string"),
     ('{"a":tru', "truncated_json", 9, "inside a value"),
@@ -28,7 +28,7 @@ CASES: list[tuple[str | bytes, str, int, str]] = [
     ('{"a":[1,]}', "malformed_json", 9, "a comma with nothing"),
     ('{"a":[,1]}', "malformed_json", 7, "found ,; expected a value or ]"),
     ('{"a":1 "b":2}', "malformed_json", 8, "found a string; expected , or }"),
-    ('{"a" 1}', "malformed_json", 6, "found a digit; expected : after the field a"),
+    ('{"a" 1}', "malformed_json", 6, "found a digit; expected : after a field name"),
     ('{a:1}', "malformed_json", 2, "found a letter; expected a field name in double quotes or }"),
     ("{'a':1}", "malformed_json", 2, "a single quote"),
     ('{"a":1 // x\n}', "malformed_json", 8, "no comments"),

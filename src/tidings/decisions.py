@@ -16,7 +16,7 @@ from tidings.gate.decisions import DecisionTable
 from tidings.gate.loading import load_policy
 from tidings.gate.situations import decision_frame, event_facts, situation_columns, unknown_situations
 from tidings.settings import Settings
-from tidings.stages.decision import RECIPIENTS, decision
+from tidings.stages.decision import decision
 from tidings.stages.once import built_once
 from tidings.tables import TABLES
 
@@ -42,7 +42,7 @@ class Decisions:
         return self.table.policy.version
 
     def decided(self, events: DataFrame, contracts: Mapping[str, Contract]) -> DataFrame:
-        """Adds `decision`, `recipients`, `anchors` and `deadline`; rows of other tables than the journal pass unharmed."""
+        """Adds `decision`, `recipients`, `deadlines`, `anchors` and `deadline`; rows of other tables than the journal pass unharmed."""
         rows = events.withColumns(self._situation(contracts))
         return decision(rows, self._frame(events.sparkSession), self._filters()).withColumns(_deadline())
 
@@ -96,11 +96,5 @@ def _none() -> Column:
 
 @built_once
 def _deadline() -> dict[str, Column]:
-    """The nearest deadline; and nobody is told of a stale change, because a newer one is known."""
-    stale = F.array_contains("flags", "stale")
-    return {
-        "deadline": F.array_min(F.transform("recipients", lambda one: one["deadline"])),
-        "recipients": F.when(stale & F.col("recipients").isNotNull(), F.array().cast(RECIPIENTS)).otherwise(
-            F.col("recipients")
-        ),
-    }
+    """The nearest deadline of all."""
+    return {"deadline": F.array_min(F.map_values("deadlines"))}

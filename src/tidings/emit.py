@@ -21,7 +21,7 @@ from tidings import crash
 from tidings.decisions import Decisions
 from tidings.errors import SourceStopped
 from tidings.flow import Context, writing
-from tidings.known import SMALL, known
+from tidings.known import SMALL, Looking, known, nothing_of
 from tidings.progress import Generations, Marks, Progress
 from tidings.seal.keyfiles import KeyFiles
 from tidings.seal.keyring import new_secret
@@ -107,14 +107,16 @@ class Emitter:
         one = one_row(spark, self.settings, batch)
         glance = self._glance(rows, one) if size <= BIG else Glance(None, 0, None, None)
         already = self._already(spark, glance, batch)
+        partitions = 1 if size <= BIG else spark.sparkContext.defaultParallelism
+        look = Looking(batch, glance.tags, partitions)
         context = Context(
             settings=self.settings,
             source=self.source,
             one=one,
-            known=known(spark, self.store, (self.keyfiles, one.select("k_kek")), batch, glance.tags),
+            known=known(spark, self.store, (self.keyfiles, one.select("k_kek")), look),
             decisions=self.decisions,
             already=already,
-            partitions=1 if size <= BIG else spark.sparkContext.defaultParallelism,
+            partitions=partitions,
             sealed=self.sealed,
         )
         for _ in range(4):
@@ -158,14 +160,14 @@ class Emitter:
         """Change ids that the journal holds in the slice of time that the suspects point to, this batch's own left out."""
         schema = "change_id binary, journalled boolean"
         if glance.first is None or glance.last is None:
-            return spark.createDataFrame([], schema)
+            return nothing_of(spark, schema)
         first, last = _utc(glance.first), _utc(glance.last) + timedelta(milliseconds=1)
         near = self.store.files(
             "journal", "time", first - timedelta(milliseconds=1), where={"source": self.source.name}
         )
         paths = [f.path for f in near if f.minimum.get("time", first) <= last]
         if not paths:
-            return spark.createDataFrame([], schema)
+            return nothing_of(spark, schema)
         held = spark.read.schema(HELD).parquet(*paths)
         own = (F.col("generation") == batch.generation) & (F.col("batch") >= batch.number)
         mine = held.filter((F.col("source") == self.source.name) & ~own & F.col("time").between(first, last))

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from tidings.contract import Contract
 from tidings.decisions import Decisions
-from tidings.known import Known
+from tidings.known import KEY, Known
 from tidings.settings import Settings
 from tidings.shapes import Source
 from tidings.stages.change import change
@@ -71,9 +71,9 @@ def writing(rows: DataFrame, batch: Batch, context: Context, observe: Observers 
     """One frame for all tables, told apart by `out`; `observe` may count changes and decided events on their way."""
     contracts = contracts_of(context.settings, context.source)
     rows = rows.repartition(context.partitions, "bucket").crossJoin(F.broadcast(context.one))
-    rows = rows.join(context.known.subjects, "tag", "left")
+    rows = rows.join(context.known.subjects, [*KEY], "left")
     if context.known.last_seen is not None:
-        rows = rows.join(context.known.last_seen, "tag", "left")
+        rows = rows.join(context.known.last_seen, [*KEY], "left")
     rows = rows.transform(ordered, context.already).transform(with_known, batch)
     rows = rows.transform(detected, contracts, batch).transform(numbered).transform(observe[0])
     events = rows.transform(spread, batch, contracts).withColumns(event_columns(contracts))

@@ -15,14 +15,16 @@ from pyspark.sql import functions as F
 from tidings.decisions import Decisions
 from tidings.emit import one_row
 from tidings.flow import Context, reading, writing
-from tidings.gate.decisions import DecisionTable
-from tidings.known import Known
+from tidings.gate.decisions import Decided, DecisionTable
+from tidings.known import Known, nothing_of
 from tidings.settings import Settings
 from tidings.shapes import Source
 from tidings.stages.event import Batch
 
-SUBJECTS = "tag binary, known_consents map<string,string>, known_jurisdiction string, known_flags array<string>"
-LAST_SEEN = "tag binary, known_fields map<string,string>, known_image string, known_time timestamp"
+SUBJECTS = (
+    "bucket int, tag binary, known_consents map<string,string>, known_jurisdiction string, known_flags array<string>"
+)
+LAST_SEEN = "bucket int, tag binary, known_fields map<string,string>, known_image string, known_time timestamp"
 MESSAGE = "source string, place string, arrived timestamp, rank string, body string, file string, line bigint"
 
 
@@ -31,13 +33,18 @@ def rehearse(spark: SparkSession, settings: Settings, source: Source, lines: Seq
     batch = Batch(source.name, "rehearsal", 0, "rehearsal", keeps=True, emit_snapshots=source.snapshot == "emit")
     one = one_row(spark, settings, batch)
     rows = reading(message_frame(spark, source.name, lines), settings, source, one.select("k_tag"))
-    known = Known(spark.createDataFrame([], SUBJECTS), spark.createDataFrame([], LAST_SEEN))
+    known = Known(nothing_of(spark, SUBJECTS), nothing_of(spark, LAST_SEEN))
     with tempfile.TemporaryDirectory() as scratch:
         decisions = Decisions.load(settings)
         decisions = dataclasses.replace(decisions, table=DecisionTable(Path(scratch), decisions.table.policy))
-        already = spark.createDataFrame([], "change_id binary, journalled boolean")
+        already = nothing_of(spark, "change_id binary, journalled boolean")
         context = Context(settings, source, one, known, decisions, already, sealed=False)
-        return _settled_rows(rows, batch, context)
+        found = _settled_rows(rows, batch, context)
+        decided = Decided(Path(scratch))
+        for row in found:
+            if row["out"] == "journal":
+                row["recipients"] = decided.recipients({"deadlines": None, **row})
+        return found
 
 
 def _settled_rows(rows: DataFrame, batch: Batch, context: Context) -> list[dict[str, Any]]:

@@ -26,6 +26,7 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.adaptive.enabled": "false",  # batches are small and the plan is known; re-planning costs more than it saves
     "spark.sql.shuffle.partitions": "4",
+    "spark.sql.requireAllClusterKeysForCoPartition": "false",  # what is divided by bucket is joined by tag without being moved again
     "spark.sql.maxConcurrentOutputFileWriters": "16",  # one pass writes several tables without a sort
     "spark.sql.files.maxPartitionBytes": str(128 << 20),
     # One file, one partition: a row's number inside its partition is then its line, natively.

@@ -48,6 +48,11 @@ class Store:
         self._writing: dict[Path, float] = {}
         self._failed: Damaged | None = None
 
+    @property
+    def decisions(self) -> Path:
+        """The folder that the journal's decision references point into."""
+        return self.root.parent / "decisions"
+
     def schema(self, table: str) -> str:
         """The table's Spark DDL."""
         return TABLES[table].ddl

@@ -72,8 +72,7 @@ TABLES: Mapping[str, Table] = {
         " vector map<string,bigint>, subjectseq bigint, schema_version string, policy_version string, flags array<string>,"
         " consent struct<class:string,channel:string,source_channel:string,request_time:timestamp,state:string>,"
         " kid binary, key_file string, payload binary, decision string,"
-        " recipients array<struct<subscriber:string,outcome:string,reasons:array<string>,semantics:string,priority:int,"
-        "deadline:timestamp,redact:array<string>>>, entry binary",
+        " recipients array<string>, deadlines map<string,timestamp>, entry binary",
         statistics=(*_FEED, "time", "recorded"),
         sort=("source", "generation", "offset"),
     ),

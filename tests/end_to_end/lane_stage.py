@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tidings.gate.decisions import decided_in
 from tidings.parquet import FLAT
 from tidings.seal.keyfiles import KeyFiles
 from tidings.seal.keyring import associated, kid, seal_payload, subject_key
@@ -100,18 +102,26 @@ class Journal:
         )
         aad = associated("journal", event_id, "payload")
         sealed = seal_payload(payload.encode(), subject_key(secret, tag), self.settings.keyring.derive("iv"), aad)
-        recipients = [
-            {"subscriber": to, "outcome": outcome, "reasons": [], "semantics": "at-least-once", "priority": 1}
-            | {"deadline": None, "redact": [], **pair}
-            for to, outcome in owed.items()
-        ]
         return {
             "offset": self.number * BATCH + index, "source": "crm", "generation": self.generation, "batch": self.number,
             "event_id": event_id, "change_type": "email", "operation": "update", "entity": "customer", "tenant": "shop",
             "banner": "shop", "location": "online", "time": now, "recorded": now, "hlc": "1", "subjectseq": index,
             "schema_version": "1", "policy_version": "1", "kid": kid(secret, tag), "key_file": name, "payload": sealed,
-            "decision": "s", "recipients": recipients,
+            "decision": self._decided(owed, pair), "recipients": list(owed),
+            "deadlines": [(to, pair["deadline"]) for to in owed] if pair.get("deadline") else None,
         }  # fmt: skip
+
+    def _decided(self, owed: Mapping[str, str], pair: Mapping[str, Any]) -> str:
+        """A decision as the table keeps it, written when it is new."""
+        chosen = {"reasons": [], "semantics": "at-least-once", "priority": 1, "redact": [], **pair}
+        chosen.pop("deadline", None)
+        recipients = [{"subscriber": to, "outcome": outcome, **chosen} for to, outcome in owed.items()]
+        name = sha256(json.dumps(recipients).encode()).hexdigest()[:32]
+        if decided_in(self.store.decisions).get(name) is None:
+            self.store.decisions.mkdir(parents=True, exist_ok=True)
+            with (self.store.decisions / "stage.jsonl").open("a") as file:
+                file.write(json.dumps({"situation": name, "recipients": recipients}) + "\n")
+        return name
 
 
 def _arrow(kind: Any) -> pa.DataType:

@@ -241,6 +241,7 @@ def operator(folder: Path, url: str, sources: tuple[str, ...]) -> None:
 @contextmanager
 def small(folder: Path, *sources: str, archive: Path | None = None) -> Iterator[Small]:
     """A small operator with its subscribers at work; they outlive every crash of ours."""
+    sources = sources or tuple(SOURCES)
     folder.mkdir(parents=True, exist_ok=True)
     book, announce = folder / "book.jsonl", folder / "url"
     place = Path(__file__).parent / "receiver.py"

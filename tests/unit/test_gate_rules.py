@@ -13,7 +13,7 @@ from tidings import yaml_lines
 from tidings.errors import Damaged, Problem, SourceStopped
 from tidings.gate import decisions
 from tidings.gate.decide import Policy, Recipient, decide, decide_all
-from tidings.gate.decisions import DecisionTable, find_decision
+from tidings.gate.decisions import Decided, DecisionTable
 from tidings.gate.facts import FACTS, UNKNOWN, complete, derive
 from tidings.gate.loading import catalogue_statutes, compile_rules, starter_policy
 from tidings.gate.rules import ANCHORS
@@ -270,8 +270,13 @@ def test_the_table_is_durable_and_repeats_itself(tmp_path: Path) -> None:
     assert first.path.read_bytes() == again.path.read_bytes()
     assert reopened.extend([OPT_OUT]) == 1
     (found,) = [name for name, row in reopened.rows.items() if row["facts"]["change_type"] == "consent"]
-    assert find_decision(tmp_path / "a", found) == reopened.rows[found]
-    assert find_decision(tmp_path / "a", "0" * 32) is None
+    decided = Decided(tmp_path / "a")
+    assert decided.get(found) == reopened.rows[found]
+    assert decided.get("0" * 32) is None
+    assert reopened.extend([EMAIL | {"change_type": "phone"}]) == 1  # what is appended later is found too
+    assert "klaviyo" in decided.choices(list(reopened.rows)[-1])
+    with pytest.raises(Damaged):
+        decided.choices("0" * 32)
     other = Policy("p", STARTER.rules, STARTER.statutes, (META,))
     assert DecisionTable(tmp_path / "a", other).rows == {}  # another recipient is another policy
     first.path.write_bytes(b"nonsense\n")

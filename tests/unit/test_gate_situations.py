@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from pyspark.sql import functions as F
 
 from tidings.contract import Contract
 from tidings.gate.decide import Policy, Recipient, situation_id
+from tidings.gate.decisions import Decided
 from tidings.gate.facts import complete
 from tidings.gate.loading import starter_policy
 from tidings.gate.situations import (
@@ -24,7 +26,7 @@ from tidings.gate.situations import (
     unknown_situations,
 )
 from tidings.session import session
-from tidings.stages.decision import RECIPIENTS, decision
+from tidings.stages.decision import decision
 
 # Spark's own client leaves the socket of a small frame to the collector.
 pytestmark = [
@@ -130,15 +132,19 @@ def test_facts_and_ids_are_those_of_python(events: DataFrame) -> None:
     assert len({row.decision for row in rows.values()}) == len(ROWS)
 
 
-def decided(events: DataFrame, frame: DataFrame, filters: dict[str, Any] | None = None) -> dict[str, dict[str, Any]]:
-    rows = decision(events, frame, filters).collect()
-    return {row.event_id: {one.subscriber: one for one in row.recipients or ()} for row in rows}
+def decided(
+    events: DataFrame, table: DecisionTable, filters: dict[str, Any] | None = None
+) -> dict[str, dict[str, Any]]:
+    """Event → subscriber → what the row and the table say together."""
+    kept = Decided(table.path.parent)
+    rows = decision(events, decision_frame(events.sparkSession, table), filters).collect()
+    return {row.event_id: {one["subscriber"]: SimpleNamespace(**one) for one in kept.recipients(row)} for row in rows}
 
 
 def test_recipients_and_deadlines(spark: SparkSession, events: DataFrame, table: DecisionTable) -> None:
     frame = decision_frame(spark, table)
     assert frame.schema.simpleString() == spark.createDataFrame([], FRAME).schema.simpleString()
-    found = decided(events, frame)
+    found = decided(events, table)
     assert {name: one.outcome for name, one in found["mail"].items()} == {
         "erp": "allow",
         "klaviyo": "allow",
@@ -156,14 +162,12 @@ def test_recipients_and_deadlines(spark: SparkSession, events: DataFrame, table:
     assert set(found["gone"]) == {"erp", "klaviyo", "meta"}
     versions = {row.policy_version for row in decision(events, frame).collect()}
     assert versions == {POLICY.version}
-    assert decision(events, frame).schema["recipients"].dataType.simpleString() == RECIPIENTS
+    assert decision(events, frame).schema["recipients"].dataType.simpleString() == "array<string>"
 
 
-def test_filters_make_no_pair_unless_everyone_must_know(
-    spark: SparkSession, events: DataFrame, table: DecisionTable
-) -> None:
+def test_filters_make_no_pair_unless_everyone_must_know(events: DataFrame, table: DecisionTable) -> None:
     filters = {"klaviyo": F.col("location") == "la-01", "meta": F.lit(None).cast("boolean")}
-    found = decided(events, decision_frame(spark, table), filters)
+    found = decided(events, table, filters)
     assert set(found["mail"]) == {"erp"}
     assert set(found["gone"]) == {"erp", "klaviyo", "meta"}
 

@@ -86,12 +86,9 @@ def test_a_slice_is_bounded_whole_and_in_order(tmp_path: Path) -> None:
 
 def test_the_books_settle_an_event_once_when_its_last_pair_ends() -> None:
     ledger = Books("tidings/shop", frozenset({"alpha", "beta"}))
-    owed = (
-        slices.Owed("alpha", "allow", "at-least-once", 1, None),
-        slices.Owed("beta", "defer", "at-least-once", 1, None),
-    )
-    gone = slices.Owed("left", "allow", "at-least-once", 1, None)
-    ledger.open(FEED, [slices.Entry("e1", 5, "email", 0.0, b"", "", (*owed, gone))], 9, 1.0)
+    said = {"alpha": "allow", "beta": "defer", "left": "allow"}
+    owed = {name: slices.Owed(outcome, "at-least-once", 1, None) for name, outcome in said.items()}
+    ledger.open(FEED, [slices.Entry("e1", 5, "email", 0.0, b"", "", owed)], 9, 1.0)
     assert ledger.lowest(FEED) == 5
     ledger.note(Final("alpha", "e1", FEED, 5, "acknowledged", "", 2.0), "A2")
     ledger.note(Final("alpha", "e1", FEED, 5, "dead_lettered", "", 2.5), "A0")  # a pair ends once

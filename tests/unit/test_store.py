@@ -79,15 +79,6 @@ def folders(store: Store) -> set[str]:
 
 @pytest.mark.spark
 def test_what_spark_writes_every_reader_sees(spark, store):
-    recipient = F.struct(
-        F.lit("klaviyo").alias("subscriber"),
-        F.lit("allow").alias("outcome"),
-        F.array(F.lit("consented")).alias("reasons"),
-        F.lit("at-least-once").alias("semantics"),
-        F.lit(1).alias("priority"),
-        F.lit(NOON).alias("deadline"),
-        F.array(F.lit("phone")).alias("redact"),
-    )
     shape = StructType.fromJson(parsed(store.schema("journal")))
     given = {
         "offset": F.col("id"),
@@ -97,7 +88,8 @@ def test_what_spark_writes_every_reader_sees(spark, store):
         "time": F.lit(NOON) + F.make_interval(secs=F.col("id")),
         "vector": F.create_map(F.lit("crm"), F.col("id")),
         "consent": F.lit(None).cast(shape["consent"].dataType),
-        "recipients": F.array(recipient),
+        "recipients": F.array(F.lit("klaviyo")),
+        "deadlines": F.create_map(F.lit("klaviyo"), F.lit(NOON)),
         "payload": F.sha2(F.col("id").cast("string"), 256).cast("binary"),
     }
     frame = spark.range(0, 1000, 1, 2).select(*[given[f.name].alias(f.name) for f in shape if f.name in given])
@@ -107,12 +99,12 @@ def test_what_spark_writes_every_reader_sees(spark, store):
 
     assert DeltaTable(str(store.root / "journal")).count() == 1000
     assert DeltaTable(str(store.root / "journal")).to_pyarrow_table(columns=["offset"]).num_rows == 1000
-    seen = store.arrow("journal", ["offset", "time", "vector", "recipients", "locale"], filter=pc.field("offset") == 7)
+    seen = store.arrow("journal", ["offset", "time", "vector", "deadlines", "locale"], filter=pc.field("offset") == 7)
     [row] = seen.to_pylist()
     assert row["time"] == NOON + timedelta(seconds=7)
     assert row["vector"] == [("crm", 7)]
     assert row["locale"] is None
-    assert row["recipients"][0]["deadline"] == NOON
+    assert row["deadlines"] == [("klaviyo", NOON)]
     again = spark.read.schema(store.schema("journal")).parquet(*[f.path for f in store.files("journal")])
     assert again.agg(F.count("*"), F.sum("offset"), F.max("vector.crm")).first()[:] == (1000, 499500, 999)
     assert sum(f.rows for f in store.files("journal")) == 1000

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from tidings.gate.decide import Engine, NativeEngine
-from tidings.gate.decisions import DecisionTable, find_decision
+from tidings.gate.decisions import DecisionTable, decided_in
 from tidings.store import Store
 
 SLACK_S = 60.0  # clocks of the disk and of the process may differ by this much
@@ -87,7 +87,7 @@ class Again:
 
     def _judge(self, decision: str, consents: tuple[tuple[str, str], ...], lane: str) -> tuple[str, str]:
         """What the policy in force says now, and why. A situation of an older policy is found in its own table."""
-        row = self.table.rows.get(decision) or find_decision(self.table.path.parent, decision)
+        row = self.table.rows.get(decision) or decided_in(self.table.path.parent).get(decision)
         recipient = self.recipients.get(lane)
         if row is None or recipient is None:
             return "defer", "the situation or the subscriber is not known any more"

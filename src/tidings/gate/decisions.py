@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -85,13 +87,54 @@ class DecisionTable:
         )
 
 
-def find_decision(folder: Path, situation: str) -> dict[str, Any] | None:
-    """A decision by its id under any policy version: for `explain`, without a JVM."""
-    needle = f'"{situation}"'
-    for path in sorted(folder.glob("*.jsonl")):
-        with path.open(encoding="utf-8") as lines:
-            for line in lines:
-                if needle in line[:64] and line.endswith("\n"):
-                    found: dict[str, Any] = json.loads(line)
-                    return found
-    return None
+class Decided:
+    """Decisions by reference, of every policy version that a data folder has met; what was appended since is read when it is missed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._rows: dict[str, dict[str, Any]] = {}
+        self._choices: dict[str, dict[str, dict[str, Any]]] = {}
+        self._read: dict[Path, int] = {}
+        self._lock = threading.Lock()
+
+    def get(self, reference: str) -> dict[str, Any] | None:
+        if reference not in self._rows:
+            with self._lock:
+                self._catch_up()
+        return self._rows.get(reference)
+
+    def choices(self, reference: str) -> Mapping[str, Mapping[str, Any]]:
+        """Subscriber → what was decided for it."""
+        if reference not in self._choices:
+            row = self.get(reference)
+            if row is None:
+                found = f"a journal row that refers to the decision {reference}, which is not in {self.folder}"
+                raise Damaged("decision_table", found, "the decision", "Restore the folder of decisions.")
+            self._choices[reference] = {each["subscriber"]: each for each in row["recipients"]}
+        return self._choices[reference]
+
+    def recipients(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Everybody a journal row concerns, with what was decided and until when they must know."""
+        due = dict(row["deadlines"] or ())
+        chosen = self.choices(row["decision"])
+        return [{**chosen[name], "deadline": due.get(name)} for name in row["recipients"] or ()]
+
+    def redactions(self) -> dict[tuple[str, str], tuple[str, ...]]:
+        """(decision, subscriber) → the fields it must not see; only where there are any."""
+        pairs = [(reference, each) for reference, row in self._rows.items() for each in row["recipients"]]
+        return {(reference, each["subscriber"]): tuple(each["redact"]) for reference, each in pairs if each["redact"]}
+
+    def _catch_up(self) -> None:
+        for path in sorted(self.folder.glob("*.jsonl")):
+            with path.open("rb") as file:
+                file.seek(self._read.get(path, 0))
+                whole = file.read().rpartition(b"\n")[0]
+            rows = [json.loads(line) for line in whole.splitlines()]
+            self._rows |= {row["situation"]: row for row in rows}
+            self._read[path] = self._read.get(path, 0) + (len(whole) + 1 if whole else 0)
+
+
+@cache
+def decided_in(folder: Path) -> Decided:
+    """One reader per folder and process: references stay valid for ever."""
+    return Decided(folder)

@@ -30,25 +30,13 @@ _texts = pa.list_(_text)
 _CLOCK = pa.struct(
     {"unit": _text, "amount": pa.int32(), "origin": _text, "calendar": _text, "roll": pa.bool_(), "since": pa.int32(), "until": pa.int32()}
 )  # fmt: skip
-_PAIR = pa.struct(
-    {
-        "subscriber": _text,
-        "outcome": _text,
-        "reasons": _texts,
-        "semantics": _text,
-        "priority": pa.int32(),
-        "deadline": pa.timestamp("us", tz="UTC"),
-        "redact": _texts,
-    }
-)
-# `choices` is what a row gets when no clock runs and every filter matched; `bounds` are the clocks of each pair, by number;
-# `reaching` are the subscribers that a filter does not hold back.
+# `names` are the subscribers it concerns, `bounds` the clocks of each, by number; `reaching` those that a filter does not hold back.
 _ARROW = pa.schema(
     {
         "decision": _text,
         "policy_version": _text,
         "clocks": pa.list_(_CLOCK),
-        "choices": pa.list_(_PAIR),
+        "names": _texts,
         "bounds": pa.list_(pa.list_(pa.int32())),
         "reaching": _texts,
         "anchors": pa.map_(_text, _text),
@@ -56,9 +44,8 @@ _ARROW = pa.schema(
 )
 # The same schema in Spark's words.
 FRAME = (
-    f"decision string, policy_version string, clocks array<{CLOCK}>, choices array<struct<subscriber:string,outcome:string,"
-    "reasons:array<string>,semantics:string,priority:int,deadline:timestamp,redact:array<string>>>,"
-    " bounds array<array<int>>, reaching array<string>, anchors map<string,string>"
+    f"decision string, policy_version string, clocks array<{CLOCK}>, names array<string>, bounds array<array<int>>,"
+    " reaching array<string>, anchors map<string,string>"
 )
 
 
@@ -138,14 +125,11 @@ def _frame_row(row: Mapping[str, Any]) -> dict[str, Any]:
         "decision": row["situation"],
         "policy_version": row["policy_version"],
         "clocks": clocks,
-        "choices": [{name: each.get(name) for name in _PAIR_NAMES} for each in row["recipients"]],
+        "names": [each["subscriber"] for each in row["recipients"]],
         "bounds": [each["clocks"] for each in row["recipients"]],
         "reaching": [each["subscriber"] for each in row["recipients"] if each["reach"] == "everyone"],
         "anchors": list(said.items()),
     }
-
-
-_PAIR_NAMES = tuple(_PAIR[index].name for index in range(_PAIR.num_fields))
 
 
 def unknown_situations() -> Column:

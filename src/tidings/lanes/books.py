@@ -70,11 +70,11 @@ class Books:
                 self.shelf.setdefault(feed, entry.offset)
                 break
             page = Page(feed, entry.offset, set())
-            for owed in entry.owed:
-                if owed.outcome != "deny" and owed.subscriber in self.lanes:
-                    page.open.add(owed.subscriber)
+            for name, owed in entry.owed.items():
+                if owed.outcome != "deny" and name in self.lanes:
+                    page.open.add(name)
                 else:
-                    page.acks[owed.subscriber] = ("refused", "A0")
+                    page.acks[name] = ("refused", "A0")
             self.pages[entry.event_id] = page
             self._close(entry.event_id, now)
         self.cursors[feed] = max(self.cursors.get(feed, -1), upto)

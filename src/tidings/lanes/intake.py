@@ -71,7 +71,7 @@ class Intake:
             if at not in seen:
                 seen[at] = slices.read(self.tables.store, feed, at, head)
             entries, upto = seen[at]
-            mine = [e for e in entries if any(o.subscriber == lane.name and o.outcome != "deny" for o in e.owed)]
+            mine = [e for e in entries if e.owes(lane.name)]
             if mine and at not in known:
                 known[at] = slices.tags(self.tables.keys, entries)
             found = slices.deliveries(mine, lane.name, feed, known.get(at, {}))

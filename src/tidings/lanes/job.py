@@ -51,7 +51,7 @@ PLAN = pa.schema(
 ROW = (
     "source", "generation", "offset", "event_id", "change_type", "operation", "entity", "tenant", "banner", "location", "locale",
     "routing_hint", "time", "recorded", "correlation", "causation", "hlc", "vector", "subjectseq", "schema_version",
-    "policy_version", "consent", "payload", "recipients",
+    "policy_version", "consent", "payload", "decision",
 )  # fmt: skip
 
 

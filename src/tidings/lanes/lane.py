@@ -150,7 +150,7 @@ class Tables:
             entries, reached = read(self.store, feed, above, upto)
             if reached <= above:
                 break
-            found += [e for e in entries if any(o.subscriber == lane and o.outcome != "deny" for o in e.owed)]
+            found += [e for e in entries if e.owes(lane)]
             above = reached
         return deliveries(found, lane, feed, tags(self.keys, found))
 

@@ -53,6 +53,9 @@ class Job:
     tasks: Mapping[str, int]  # lane → how many tasks share its concurrency
     budget_s: float
     begin_s: float
+    redact: Mapping[tuple[str, str], tuple[str, ...]] = field(
+        default_factory=dict
+    )  # (decision, lane) → fields it must not see
 
 
 _channels: dict[str, Channel] = {}
@@ -150,7 +153,7 @@ def _one(job: Job, one: _Ready, begin: float) -> dict[str, Any]:
     if elapsed > job.begin_s:
         words = ("transient", NOT_STARTED, "its turn did not come in this cycle")
         return _told(job, one.call, _all(one.call, *words), (started, started))
-    members, unreadable = _members(lane, one)
+    members, unreadable = _members(one, job.redact)
     outcomes = list(unreadable)
     if members:
         call = Call(one.call.lane, tuple(members), min(lane.rules.timeout_s, job.budget_s - elapsed))
@@ -162,13 +165,13 @@ def _one(job: Job, one: _Ready, begin: float) -> dict[str, Any]:
     return _told(job, one.call, outcomes, (started, time.time()))
 
 
-def _members(lane: LaneJob, one: _Ready) -> tuple[list[Member], list[Outcome]]:
+def _members(one: _Ready, redact: Mapping[tuple[str, str], tuple[str, ...]]) -> tuple[list[Member], list[Outcome]]:
     """The members as the channel takes them; a row that does not open is terminal for itself alone."""
     members, unreadable = [], []
     for row in sorted(one.rows, key=lambda row: row["place"]):
         try:
             plain = open_payload(row["key"], associated("journal", row["event_id"], "payload"), row["payload"])
-            paths = next((r["redact"] for r in row["recipients"] if r["subscriber"] == one.call.lane), None) or ()
+            paths = redact.get((row["decision"], one.call.lane), ())
             body = render(row, row["wire"], redacted(json.loads(plain), paths))
         except (TidingsError, ValueError, KeyError, TypeError):
             unreadable.append(

@@ -1,20 +1,21 @@
-"""Slices of the journal as a lane needs them: who is owed what, in offset order. Arrow only; no payload is read here."""
+"""Slices of the journal as a lane needs them: who is owed what, in offset order. No Spark; no payload is read here."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from tidings.gate.decisions import Decided, decided_in
 from tidings.lanes.member import Delivery, Feed, Semantics
 from tidings.seal.keyfiles import KeyFiles
 from tidings.store import AddFile, Store
 
-COLUMNS = ("offset", "event_id", "change_type", "recorded", "kid", "key_file", "recipients")
+COLUMNS = ("offset", "event_id", "change_type", "recorded", "kid", "key_file", "decision", "recipients", "deadlines")
 MOST_ROWS = 20_000  # of one read; what is beyond is read in the next step
 
 
@@ -22,7 +23,6 @@ MOST_ROWS = 20_000  # of one read; what is beyond is read in the next step
 class Owed:
     """What one journal row says to one recipient."""
 
-    subscriber: str
     outcome: str
     semantics: Semantics
     priority: int
@@ -39,7 +39,11 @@ class Entry:
     since: float
     kid: bytes
     key_file: str
-    owed: tuple[Owed, ...] = field(repr=False)
+    owed: Mapping[str, Owed] = field(repr=False)
+
+    def owes(self, lane: str) -> bool:
+        """Whether this subscriber is to be told, now or when a missing fact is known."""
+        return lane in self.owed and self.owed[lane].outcome != "deny"
 
 
 def feeds(store: Store) -> dict[Feed, int]:
@@ -83,37 +87,31 @@ def read(
     rest = [cast(int, file.minimum["offset"]) for file in files[len(chosen) :]]
     # Batches are committed in order, so an unread file starts above what was read; compaction may interleave, so this is checked.
     table = table.filter(pc.less(table["offset"], min(rest))) if rest else table
-    found = entries(table.sort_by("offset"))
+    found = entries(table.sort_by("offset"), decided_in(store.decisions))
     return found, found[-1].offset if found else (min(rest) - 1 if rest else above)
 
 
-def entries(table: pa.Table) -> list[Entry]:
-    owed = _owed(table["recipients"].combine_chunks(), table.num_rows)
-    columns = {name: table[name].to_pylist() for name in COLUMNS[:-1]}
-    return [
-        Entry(event_id, offset, change_type, round(recorded.timestamp(), 3), kid or b"", key_file or "", tuple(pairs))
-        for offset, event_id, change_type, recorded, kid, key_file, pairs in zip(
-            *(columns[name] for name in ("offset", "event_id", "change_type", "recorded", "kid", "key_file")),
-            owed,
-            strict=True,
-        )
-    ]
-
-
-def _owed(recipients: Any, rows: int) -> list[list[Owed]]:
-    """The recipients of each row, flattened by Arrow: Python touches each pair once."""
-    if isinstance(recipients, pa.ChunkedArray):
-        recipients = pa.concat_arrays(recipients.chunks) if recipients.chunks else pa.array([], recipients.type)
-    parents = pc.list_parent_indices(recipients).to_pylist()
-    flat = pc.list_flatten(recipients)
-    names = ("subscriber", "outcome", "semantics", "priority", "deadline")
-    parts = [pc.struct_field(flat, name).to_pylist() for name in names]
-    found: list[list[Owed]] = [[] for _ in range(rows)]
-    for parent, subscriber, outcome, semantics, priority, deadline in zip(parents, *parts, strict=True):
-        due = None if deadline is None else round(deadline.timestamp(), 3)
-        how = cast(Semantics, semantics or "at-least-once")
-        found[parent].append(Owed(subscriber, outcome, how, 1 if priority is None else priority, due))
+def entries(table: pa.Table, decided: Decided) -> list[Entry]:
+    """Rows as entries. What rows of one decision owe is worked out once and shared, unless a clock makes it their own."""
+    shared: dict[tuple[str, tuple[str, ...]], Mapping[str, Owed]] = {}
+    found = []
+    for row in zip(*(table[name].to_pylist() for name in COLUMNS), strict=True):
+        offset, event_id, change_type, recorded, kid, key_file, decision, names, deadlines = row
+        place = (decision, tuple(names or ()))
+        if place not in shared:
+            shared[place] = {name: _owed(decided.choices(decision)[name]) for name in place[1]}
+        owed = shared[place]
+        if deadlines:
+            due = {name: round(at.timestamp(), 3) for name, at in deadlines}
+            owed = {name: replace(one, deadline=due.get(name)) for name, one in owed.items()}
+        since = round(recorded.timestamp(), 3)
+        found.append(Entry(event_id, offset, change_type, since, kid or b"", key_file or "", owed))
     return found
+
+
+def _owed(choice: Mapping[str, Any]) -> Owed:
+    how = cast(Semantics, choice["semantics"] or "at-least-once")
+    return Owed(choice["outcome"], how, 1 if choice["priority"] is None else choice["priority"], None)
 
 
 def tags(keys: KeyFiles, found: Collection[Entry]) -> dict[bytes, tuple[bytes, bytes]]:
@@ -127,23 +125,23 @@ def deliveries(
     """What this lane owes of the slice. An erased person's event keeps its place under its own kid and ends at send."""
     made = []
     for entry in found:
-        for owed in entry.owed:
-            if owed.subscriber == lane and owed.outcome != "deny":
-                subject = known[entry.kid][0] if entry.kid in known else entry.kid
-                made.append(
-                    Delivery(
-                        event_id=entry.event_id,
-                        subject=subject.hex(),
-                        feed=feed,
-                        offset=entry.offset,
-                        change_type=entry.change_type,
-                        semantics=owed.semantics,
-                        priority=owed.priority,
-                        since=entry.since,
-                        deadline=owed.deadline,
-                        deferred=owed.outcome == "defer",
-                    )
+        if entry.owes(lane):
+            owed = entry.owed[lane]
+            subject = known[entry.kid][0] if entry.kid in known else entry.kid
+            made.append(
+                Delivery(
+                    event_id=entry.event_id,
+                    subject=subject.hex(),
+                    feed=feed,
+                    offset=entry.offset,
+                    change_type=entry.change_type,
+                    semantics=owed.semantics,
+                    priority=owed.priority,
+                    since=entry.since,
+                    deadline=owed.deadline,
+                    deferred=owed.outcome == "defer",
                 )
+            )
     return made
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from tidings.gate.decisions import decided_in
 from tidings.store import Store
 
 OPEN = ("waiting", "deferred")
@@ -26,7 +27,9 @@ _NEEDED = [
     "time",
     "recorded",
     "flags",
+    "decision",
     "recipients",
+    "deadlines",
 ]
 
 
@@ -46,11 +49,11 @@ Ends = dict[tuple[str, str], End]
 
 
 def journal_rows(store: Store, filter: Any = None, extra: Iterable[str] = ()) -> list[dict[str, Any]]:
-    """Journal rows in offset order, without what is sealed."""
+    """Journal rows in offset order, without what is sealed; each recipient with what was decided for it."""
     rows = store.arrow("journal", [*_NEEDED, *extra], filter=filter)
-    return list(
-        rows.sort_by([("source", "ascending"), ("generation", "ascending"), ("offset", "ascending")]).to_pylist()
-    )
+    order = [("source", "ascending"), ("generation", "ascending"), ("offset", "ascending")]
+    decided = decided_in(store.decisions)
+    return [row | {"recipients": decided.recipients(row)} for row in rows.sort_by(order).to_pylist()]
 
 
 def ends(store: Store, events: set[str] | None = None, since: datetime | None = None) -> Ends:

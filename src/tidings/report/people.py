@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from tidings.errors import Damaged, Refused
+from tidings.gate.decisions import decided_in
 from tidings.seal.keyfiles import KeyFiles
 from tidings.seal.keyring import associated, open_payload
 from tidings.settings import Settings
@@ -47,7 +48,11 @@ def events_of(settings: Settings, store: Store, tags: list[bytes]) -> list[dict[
     look = ds.field("kid").isin(pa.array(sorted(keys), pa.binary()))
     rows = store.arrow("journal", files=near, filter=look)
     rows = rows.sort_by([("time", "ascending"), ("source", "ascending"), ("offset", "ascending")])
-    return [{**row, "data": opened(row, keys[row["kid"]][1])} for row in rows.to_pylist()]
+    decided = decided_in(store.decisions)
+    return [
+        {**row, "recipients": decided.recipients(row), "data": opened(row, keys[row["kid"]][1])}
+        for row in rows.to_pylist()
+    ]
 
 
 def _may_hold(file: Any, names: set[str]) -> bool:

@@ -143,7 +143,7 @@ def messages(lines: DataFrame, source: str) -> DataFrame:
         F.concat_ws(
             "-", micros, F.lpad(F.col("block").cast("string"), 14, "0"), F.lpad(F.col("row").cast("string"), 10, "0")
         ).alias("rank"),
-        F.regexp_replace("value", "\r$", "").alias("body"),
+        F.col("value").alias("body"),
         F.col("file"),
         (F.col("row") + 1).alias("line"),
     )

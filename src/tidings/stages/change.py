@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tidings.seal.cards import masked_states
-from tidings.stages.decode import CORE, Keys, decode, refused, skipped
+from tidings.stages.decode import CORE, TEXTS, Keys, decode, refused, skipped
 from tidings.stages.dialect import Dialect, load, names
 from tidings.stages.message import PROBLEM, inexact, is_blank, is_object, parse, parse_under, problem, refusal, whole
 from tidings.stages.recognise import recognised, unwrapped
@@ -26,6 +26,7 @@ CHANGE = T.StructType(
         T.StructField("key", T.VariantType()),
         T.StructField("before", T.VariantType()),
         T.StructField("after", T.VariantType()),
+        *[T.StructField(name, T.StringType()) for name in TEXTS.values()],
         T.StructField("before_kind", T.StringType()),
         T.StructField("commit_time", T.TimestampType()),
         T.StructField("position", T.StringType()),
@@ -135,6 +136,9 @@ def _column(name: str) -> Column:
     if name in IMAGES:
         kept = F.try_variant_get(F.col("sealed.state"), f"$.{name}", "variant")
         return F.when(touched, kept).otherwise(F.col(f"core.{name}")).alias(name)
+    if name in TEXTS.values():
+        kept = F.try_variant_get(F.col("sealed.state"), f"$.{name.removesuffix('_json')}", "variant")
+        return F.when(touched, F.to_json(kept)).otherwise(F.col(f"core.{name}")).alias(name)
     if name == "masked":
         return touched.alias(name)
     if name in CORE:

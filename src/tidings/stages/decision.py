@@ -10,22 +10,17 @@ from pyspark.sql import functions as F
 from tidings.gate.clock_columns import due, let
 from tidings.stages.once import built_once
 
-RECIPIENTS = (
-    "array<struct<subscriber:string,outcome:string,reasons:array<string>,semantics:string,priority:int,deadline:timestamp,"
-    "redact:array<string>>>"
-)
-
 
 def decision(events: DataFrame, decisions: DataFrame, filters: Mapping[str, Column] | None = None) -> DataFrame:
-    """Adds `recipients`, `policy_version` and `anchors` to rows with `situation`, `decision`, `request_time` and `time`.
+    """Adds `recipients`, `deadlines`, `policy_version` and `anchors` to rows with `situation`, `decision`, `request_time` and `time`.
 
     `filters` are the subscribers' CESQL filters; one that does not match makes no pair, unless the decision reaches everyone.
     A row whose situation is not in `decisions` keeps null `recipients`: decide it, extend the table, run the batch again.
     """
-    known = decisions.select("decision", "policy_version", "clocks", "choices", "bounds", "reaching", "anchors")
+    known = decisions.select("decision", "policy_version", "clocks", "names", "bounds", "reaching", "anchors")
     joined = events.join(F.broadcast(known), "decision", "left")
-    told = _told_whom(NO_FILTERS if filters is None else filters)
-    return joined.withColumns(told).drop("clocks", "choices", "bounds", "reaching")
+    told = joined.withColumns(_told_whom(NO_FILTERS if filters is None else filters)).withColumns(_until_when())
+    return told.drop("clocks", "names", "bounds", "reaching")
 
 
 NO_FILTERS: Mapping[str, Column] = {}
@@ -33,14 +28,20 @@ NO_FILTERS: Mapping[str, Column] = {}
 
 @built_once
 def _told_whom(filters: Mapping[str, Column]) -> dict[str, Column]:
-    return {"recipients": _matched(_timed(), filters).cast(RECIPIENTS)}
+    """The names as they stand in the table for almost every row; a stale change is told to nobody, because a newer one is known."""
+    stale = F.array_contains("flags", "stale") & F.col("names").isNotNull()
+    return {"recipients": F.when(stale, F.array().cast("array<string>")).otherwise(_matched(F.col("names"), filters))}
 
 
-def _timed() -> Column:
-    """The pairs as they stand in the table for almost every row; only where a clock runs are they made anew."""
+@built_once
+def _until_when() -> dict[str, Column]:
+    """Subscriber → the shortest of its clocks, where a clock runs; one that was not in force has no time and does not count."""
     times = F.transform("clocks", lambda clock: due(clock, _start(clock)))
-    made = let(times, lambda at: F.zip_with("choices", "bounds", lambda pair, bound: _with_deadline(pair, bound, at)))
-    return F.when(F.size("clocks") > 0, made).otherwise(F.col("choices"))
+    made = let(times, lambda at: F.transform("bounds", lambda bound: _shortest(bound, at)))
+    told = F.map_filter(
+        F.map_from_arrays("names", made), lambda name, at: at.isNotNull() & F.array_contains("recipients", name)
+    )
+    return {"deadlines": F.when(F.size("clocks") > 0, told)}
 
 
 def _start(clock: Column) -> Column:
@@ -48,20 +49,14 @@ def _start(clock: Column) -> Column:
     return F.when(clock["origin"] == "event", F.col("time")).otherwise(asked)
 
 
-def _with_deadline(pair: Column, bound: Column, times: Column) -> Column:
-    """The shortest of the pair's clocks; a clock that was not in force has no time and does not count."""
-    return pair.withField("deadline", F.array_min(F.transform(bound, lambda number: F.get(times, number))))
+def _shortest(bound: Column, times: Column) -> Column:
+    return F.array_min(F.transform(bound, lambda number: F.get(times, number)))
 
 
-def _matched(pairs: Column, filters: Mapping[str, Column]) -> Column:
-    """The pairs whose subscriber has no filter, or one that matched, or must be told whatever it filters."""
+def _matched(names: Column, filters: Mapping[str, Column]) -> Column:
+    """The subscribers without a filter, or with one that matched, or that must be told whatever they filter."""
     if not filters:
-        return pairs
+        return names
     fails = [F.when(~F.coalesce(column, F.lit(False)), F.lit(name)) for name, column in sorted(filters.items())]
     held_back = F.array_except(F.array_compact(F.array(*fails)), F.col("reaching"))
-    return let(
-        F.struct(held_back.alias("held_back"), pairs.alias("pairs")),
-        lambda at: F.when(F.size(at["held_back"]) == 0, at["pairs"]).otherwise(
-            F.filter(at["pairs"], lambda pair: ~F.array_contains(at["held_back"], pair["subscriber"]))
-        ),
-    )
+    return F.array_except(names, held_back)

@@ -20,7 +20,8 @@ from tidings.stages.verdict import IMAGES, Row, verdict
 Keys = Mapping[str, Sequence[str]]
 PREFIX = "$[0]"
 # `suspect`: the images may hold a card number, or a number that lost digits; whoever keeps them looks first.
-CORE = [*FIELDS, "skip", "problem", "suspect"]
+TEXTS = {name: f"{name}_json" for name in IMAGES}
+CORE = [*FIELDS, *TEXTS.values(), "skip", "problem", "suspect"]
 
 
 def decode(dialect: Dialect, root: Column, keys: Keys) -> Column:
@@ -75,6 +76,7 @@ def skipped(reason: str) -> Column:
 
 def _blank(**known: Column) -> Column:
     blank = {name: F.lit(None).cast(SPARK_TYPE[kind]) for name, kind in FIELDS.items()}
+    blank |= {name: F.lit(None).cast("string") for name in TEXTS.values()}
     blank |= {"skip": F.lit(None).cast("string"), "problem": no_problem(), "suspect": F.lit(True), **known}
     return F.struct(*[blank[name].alias(name) for name in CORE])
 
@@ -148,16 +150,26 @@ def _core(dialect: Dialect, scope: Scope, row: Row, keys: Keys) -> Column:
     op = raw["op"]
     is_delete, no_row = op == "delete", op.isin("truncate", "tombstone")
     value = {name: F.when(text[name] != "{}", raw[name]) for name in IMAGES}
-    before_is_after = is_delete & value["before"].isNull()
-    before = F.when(no_row, None).when(before_is_after, value["after"]).otherwise(value["before"])
-    after = F.when(no_row | is_delete, None).otherwise(value["after"])
-    key = F.when(op == "truncate", None).when(value["key"].isNotNull(), value["key"])
-    key = key.otherwise(_configured(raw["entity"], F.coalesce(after, before), keys))
+    said = {name: F.nullif(text[name], F.lit("{}")) for name in IMAGES}
+    before_is_after = is_delete & said["before"].isNull()
+
+    def chosen(of: dict[str, Column]) -> dict[str, Column]:
+        before = F.when(no_row, None).when(before_is_after, of["after"]).otherwise(of["before"])
+        return {"before": before, "after": F.when(no_row | is_delete, None).otherwise(of["after"])}
+
+    image, written = chosen(value), chosen(said)
+    configured = _configured(raw["entity"], F.coalesce(image["after"], image["before"]), keys)
+    key = F.when(op == "truncate", None).when(said["key"].isNotNull(), value["key"]).otherwise(configured)
     holds = _any_placeholder(dialect, text)
-    made = {"key": key, "before": _clean(dialect, holds, before), "after": _clean(dialect, holds, after)}
-    images = F.struct(*[column.alias(name) for name, column in made.items()])
+    made = {"key": key, **{name: _clean(dialect, holds, column) for name, column in image.items()}}
+    # The text is at hand for all but the rare image that was put together here.
+    texts = {
+        "key": F.when(op != "truncate", said["key"]),
+        **{n: F.when(~holds, column) for n, column in written.items()},
+    }
+    images = F.struct(*[c.alias(n) for n, c in made.items()], *[c.alias(TEXTS[n]) for n, c in texts.items()])
     kind = _before_kind(dialect, row)
-    return let(images, lambda image: _finished(row, image, kind, verdict(dialect, scope, row, image)))
+    return let(images, lambda found: _finished(row, found, kind, verdict(dialect, scope, row, found)))
 
 
 def _finished(row: Row, image: Column, before_kind: Column, verdict: Column) -> Column:
@@ -167,6 +179,7 @@ def _finished(row: Row, image: Column, before_kind: Column, verdict: Column) -> 
     def made(bad: Column) -> Column:
         good = bad.isNull() & raw["skip"].isNull()
         given = {name: image[name] if name in IMAGES else raw[name] for name in FIELDS}
+        given |= {text: F.coalesce(image[text], F.to_json(image[name])) for name, text in TEXTS.items()}
         given["before_kind"] = F.when(image["before"].isNull(), "none").otherwise(before_kind)
         out = {name: F.when(good, column) for name, column in given.items()}
         out["skip"], out["problem"] = raw["skip"], F.when(raw["skip"].isNull(), bad)

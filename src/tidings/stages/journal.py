@@ -32,6 +32,7 @@ _COPIED = (
     "epoch",
     "decision",
     "recipients",
+    "deadlines",
 )
 _OF_EVENTS = (
     "offset",
@@ -73,7 +74,7 @@ def _thing(table: str, unit: Column | None = None, index: Column | None = None) 
 def _things(keeps: bool, contracts: Mapping[str, Contract]) -> Column:
     live = F.col("problem").isNull() & F.col("skip").isNull() & F.col("contract").isNotNull() & ~F.col("repeat")
     events = F.size("units") > 0
-    said = (F.size("consents") > 0) & (F.to_json("consents") != F.coalesce(F.to_json("known_consents"), F.lit("")))
+    said = (F.size("consents") > 0) & ~F.map_entries("consents").eqNullSafe(F.map_entries("known_consents"))
     # Where images are kept the subject's rows are sorted together, so one key row per subject is enough.
     keyed = F.col("first") if keeps else events
     image = live & F.col("last") & F.col("op").isin(*_IMAGES) if keeps else F.lit(False)

@@ -35,6 +35,8 @@ _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _OPEN_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+\\?$'
 _LONE_SURROGATE = r"(?<!\\)((?:\\\\)*+)(?:(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 _NOT_A_NUMBER = r"[-+]?\b(?:NaN|Infinity)\b"
+# One walk over the text, and only three characters stop it.
+_MAY_BE_INEXACT = r"[.EI](?:(?<=\.)0|(?<=E)-?[0-9]|(?<=I)nfinity)"
 _NUMBER = r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
 
 
@@ -106,7 +108,7 @@ def inexact_hint(text: Column) -> Column:
 
     Such a number became a double: it shows an exponent, or a fraction of zero, or (like a card number) many digits.
     """
-    return F.contains(text, F.lit(".0")) | F.contains(text, F.lit("Infinity")) | text.rlike("E-?[0-9]")
+    return text.rlike(_MAY_BE_INEXACT)
 
 
 def inexact(body: Column) -> Column:

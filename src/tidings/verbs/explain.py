@@ -23,20 +23,20 @@ def explain(
     """Show the situation an event was in, what was decided for each recipient, and how each delivery stands."""
     import pyarrow.dataset as ds
 
-    from tidings.gate.decisions import find_decision
+    from tidings.gate.decisions import decided_in
     from tidings.report.account import ends, journal_rows, pairs
     from tidings.settings import load
     from tidings.store import Store
 
     settings = load(directory, secrets=False)
     store = Store(settings.data_path / "tables")
-    rows = journal_rows(store, ds.field("event_id") == event, ["decision", "policy_version", "hlc", "schema_version"])
+    rows = journal_rows(store, ds.field("event_id") == event, ["policy_version", "hlc", "schema_version"])
     if not rows:
         raise Refused(
             "unknown-event", "no event with this id in the journal", "an event id", "`tidings timeline` shows them."
         )
     row = rows[0]
-    decided = find_decision(settings.data_path / "decisions", row["decision"]) or {}
+    decided = decided_in(store.decisions).get(row["decision"]) or {}
     said = {
         "event_id": event,
         "change_type": row["change_type"],

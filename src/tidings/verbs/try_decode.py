@@ -128,6 +128,7 @@ def decoded(spark: SparkSession, lines: list[bytes], dialect: str, keys: dict[st
     from pyspark.sql import functions as F
 
     from tidings.stages.change import change
+    from tidings.stages.decode import TEXTS
 
     changes = change(_messages(spark, lines), dialect, keys)
     said = changes.select(
@@ -135,7 +136,7 @@ def decoded(spark: SparkSession, lines: list[bytes], dialect: str, keys: dict[st
         "ordinal",
         "op",
         "entity",
-        *[F.to_json(name).alias(name) for name in ("key", "before", "after")],
+        *[F.col(text).alias(name) for name, text in TEXTS.items()],
         F.date_format("commit_time", "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'").alias("commit_time"),
         "position",
         "txn",

@@ -17,18 +17,18 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from tidings import crash
+from tidings import crash, held
 from tidings.decisions import Decisions
 from tidings.errors import SourceStopped
-from tidings.flow import Context, writing
-from tidings.known import SMALL, Looking, known, nothing_of
+from tidings.flow import Context, gathered, writing
+from tidings.known import known, nothing_of
 from tidings.progress import Generations, Marks, Progress
 from tidings.seal.keyfiles import KeyFiles
 from tidings.seal.keyring import new_secret
 from tidings.session import BUCKETS
 from tidings.settings import Settings
 from tidings.shapes import Source
-from tidings.stages.event import Batch, suspect
+from tidings.stages.event import Batch
 from tidings.stages.once import built_once
 from tidings.store import Store
 
@@ -40,16 +40,6 @@ crash.POINTS["emit.written"] = "a batch's files are written, nothing is committe
 crash.POINTS["emit.keys"] = "the key file is in place, the journal is not committed"
 crash.POINTS["emit.journal"] = "the journal is committed, what is remembered is not"
 crash.POINTS["emit.done"] = "everything of a batch is committed, the stream does not know yet"
-
-
-@dataclass(frozen=True)
-class Glance:
-    """A first look at a small batch: whom it is about, and whether anything may be a re-delivery."""
-
-    tags: list[bytes] | None
-    suspects: int
-    first: datetime | None
-    last: datetime | None
 
 
 @dataclass
@@ -104,26 +94,13 @@ class Emitter:
         """Write every table's files of this batch; again when a situation was undecided or a re-delivery must be looked up."""
         spark = rows.sparkSession
         _compile(spark, size > BIG)
-        one = one_row(spark, self.settings, batch)
-        glance = self._glance(rows, one) if size <= BIG else Glance(None, 0, None, None)
-        already = self._already(spark, glance, batch)
-        partitions = 1 if size <= BIG else spark.sparkContext.defaultParallelism
-        look = Looking(batch, glance.tags, partitions)
-        context = Context(
-            settings=self.settings,
-            source=self.source,
-            one=one,
-            known=known(spark, self.store, (self.keyfiles, one.select("k_kek")), look),
-            decisions=self.decisions,
-            already=already,
-            partitions=partitions,
-            sealed=self.sealed,
-        )
+        near, glance = self._gathered(rows, batch, size)
+        context = Context(self.settings, self.source, self.decisions, self._already(spark, glance, batch), self.sealed)
         for _ in range(4):
             folder = Path(self.store.fresh("journal"))
             seen, out = Observation(), Observation()
             frame = writing(
-                rows,
+                near,
                 batch,
                 context,
                 (_observing(seen, *_counters(self.source)), _observing(out, self.decisions.unknown())),
@@ -133,30 +110,25 @@ class Emitter:
             undecided = self.decisions.learn(out.get)
             suspects = found["suspects"] or 0
             if suspects and glance.first is None and self.store.files("journal", where={"source": self.source.name}):
-                glance = Glance(glance.tags, suspects, found["first_suspect"], found["last_suspect"])
+                glance = held.Glance(suspects, found["first_suspect"], found["last_suspect"])
                 context = replace(context, already=self._already(spark, glance, batch))
             elif not undecided:
                 return folder, _totals(found), _after(progress, found, self.source)
             shutil.rmtree(folder)
         raise SourceStopped("undecided", "situations that stay undecided", "a decision each", "Report this batch.")
 
-    def _glance(self, rows: DataFrame, one: DataFrame) -> Glance:
-        doubtful = suspect()
-        when = F.coalesce("commit_time", "arrived")
-        row = (
-            rows.crossJoin(F.broadcast(one.select("b_high")))
-            .agg(
-                F.collect_set("tag").alias("tags"),
-                F.count_if(doubtful).alias("suspects"),
-                F.min(F.when(doubtful, when)).alias("first"),
-                F.max(F.when(doubtful, when)).alias("last"),
-            )
-            .collect()[0]
-        )
-        tags = [bytes(t) for t in row.tags]
-        return Glance(tags if len(tags) <= SMALL else None, row.suspects, row["first"], row["last"])
+    def _gathered(self, rows: DataFrame, batch: Batch, size: int) -> tuple[DataFrame, held.Glance]:
+        """Each row with what is known of its subject: in hand when the batch is small, joined by Spark when it is not."""
+        spark, one = rows.sparkSession, one_row(self.settings, batch)
+        if size <= BIG:
+            small = held.hold(rows)
+            known_of = held.known_of(self.store, self.keyfiles, batch, small)
+            return held.gathered(spark, small, one, known_of), held.glance(small, batch.marks)
+        keys, partitions = spark.createDataFrame(one), spark.sparkContext.defaultParallelism
+        joined = known(spark, self.store, (self.keyfiles, keys.select("k_kek")), batch, partitions)
+        return gathered(rows, keys, joined, partitions), held.Glance()
 
-    def _already(self, spark: SparkSession, glance: Glance, batch: Batch) -> DataFrame:
+    def _already(self, spark: SparkSession, glance: held.Glance, batch: Batch) -> DataFrame:
         """Change ids that the journal holds in the slice of time that the suspects point to, this batch's own left out."""
         schema = "change_id binary, journalled boolean"
         if glance.first is None or glance.last is None:
@@ -194,13 +166,13 @@ class Emitter:
         crash.point("emit.done")
 
 
-def one_row(spark: SparkSession, settings: Settings, batch: Batch) -> DataFrame:
-    """Keys, this batch's secret and its place, as one row to join: nothing of it shows in a plan."""
+def one_row(settings: Settings, batch: Batch) -> pa.Table:
+    """Keys, this batch's secret and its place, as one row to put beside every other: nothing of it shows in a plan."""
     keys = {f"k_{purpose}": settings.keyring.derive(purpose) for purpose in PURPOSES} | {"secret": new_secret()}
     types = {str: pa.string(), int: pa.int64(), list: pa.map_(pa.string(), pa.string())}
     columns = {name: pa.array([key], pa.binary()) for name, key in keys.items()}
     columns |= {name: pa.array([value], types[type(value)]) for name, value in batch.values().items()}
-    return spark.createDataFrame(pa.table(columns))
+    return pa.table(columns)
 
 
 def _compile(spark: SparkSession, worth: bool) -> None:

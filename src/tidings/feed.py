@@ -13,6 +13,7 @@ from tidings.seal.columns import keys_frame
 from tidings.settings import Settings
 from tidings.shapes import Source
 from tidings.sources import files, inbox
+from tidings.stages.once import building
 
 
 @dataclass
@@ -50,4 +51,5 @@ def source_rows(spark: SparkSession, settings: Settings, source: Source, drop: f
     else:
         folder = settings.data_path / "inbox" / source.name
         messages = inbox.messages(inbox.read(spark, folder, max_files=most), source.name, keys.select("k_inbox"))
-    return reading(messages, settings, source, keys.select("k_tag"))
+    with building():
+        return reading(messages, settings, source, keys.select("k_tag"))

@@ -1,6 +1,7 @@
 """The whole chain on one page: message → change → event → decision → journal. Pure; read this first.
 
     reading(messages)          once, in the stream's plan     MESSAGE → CHANGE → SUBJECT rows
+    gathered(rows, …)          per batch                      beside each row what is known of its subject
     writing(rows, batch, …)    per batch                      SUBJECT → EVENT → decided, sealed, attested rows of every table
 
 Nothing here reads, writes, counts or looks at a clock; what it computes depends on the batch's rows and on state committed before it.
@@ -59,21 +60,20 @@ class Context:
 
     settings: Settings
     source: Source
-    one: DataFrame  # one row: keys, this batch's secret, and what differs from batch to batch (Batch.values)
-    known: Known
     decisions: Decisions
     already: DataFrame  # change ids that the journal holds, for rows that may be re-deliveries; usually empty
-    partitions: int = 1
     sealed: bool = True
 
 
+def gathered(rows: DataFrame, one: DataFrame, known: Known, partitions: int) -> DataFrame:
+    """Each row with the batch's keys and place (`one` row for all) and with what is known of its subject; divided by bucket."""
+    rows = rows.repartition(partitions, "bucket").crossJoin(F.broadcast(one)).join(known.subjects, [*KEY], "left")
+    return rows if known.last_seen is None else rows.join(known.last_seen, [*KEY], "left")
+
+
 def writing(rows: DataFrame, batch: Batch, context: Context, observe: Observers = (same, same)) -> DataFrame:
-    """One frame for all tables, told apart by `out`; `observe` may count changes and decided events on their way."""
+    """One frame for all tables, told apart by `out`, of gathered rows; `observe` may count changes and decided events on their way."""
     contracts = contracts_of(context.settings, context.source)
-    rows = rows.repartition(context.partitions, "bucket").crossJoin(F.broadcast(context.one))
-    rows = rows.join(context.known.subjects, [*KEY], "left")
-    if context.known.last_seen is not None:
-        rows = rows.join(context.known.last_seen, [*KEY], "left")
     rows = rows.transform(ordered, context.already).transform(with_known, batch)
     rows = rows.transform(detected, contracts, batch).transform(numbered).transform(observe[0])
     events = rows.transform(spread, batch, contracts).withColumns(event_columns(contracts))

@@ -1,4 +1,4 @@
-"""What is already known of a batch's subjects: their last image, their consents. Looked up by tag, never by scanning history."""
+"""What is already known of a large batch's subjects: their last image, their consents, joined by tag. `held.py` does it for a small one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -16,7 +16,9 @@ from tidings.session import BUCKETS
 from tidings.stages.event import Batch
 from tidings.store import Store
 
-SMALL = 500  # up to this many tags are named in the filter, so that Parquet skips pages; above, the table is joined
+HASHED = (
+    "shuffle_hash"  # both sides lie by bucket: hashed where they are, no row of the batch is moved or sorted for it
+)
 KEY = ("bucket", "tag")
 IMAGE = "image string, fields map<string,string>"
 
@@ -29,23 +31,14 @@ class Known:
     last_seen: DataFrame | None
 
 
-@dataclass(frozen=True)
-class Looking:
-    """Whom a batch is about: its tags when they are few (`None` when they are not), and how the batch is divided."""
-
-    batch: Batch
-    tags: Sequence[bytes] | None
-    partitions: int = 1
-
-
-def known(spark: SparkSession, store: Store, keys: tuple[KeyFiles, DataFrame], look: Looking) -> Known:
-    """State committed before this batch. The batch's own rows are left out, so a repeat computes the same."""
-    subjects = _latest(_rows(spark, store, "subjects", look), "consents", "jurisdiction", "flags")
+def known(spark: SparkSession, store: Store, keys: tuple[KeyFiles, DataFrame], batch: Batch, partitions: int) -> Known:
+    """State committed before this batch, divided as the batch is. Its own rows are left out, so a repeat computes the same."""
+    subjects = _latest(_rows(spark, store, "subjects", batch, partitions), "consents", "jurisdiction", "flags")
     subjects = subjects.select(*KEY, *[F.col(c).alias(f"known_{c}") for c in ("consents", "jurisdiction", "flags")])
-    if not look.batch.keeps:
-        return Known(_hinted(subjects, look), None)
-    images = _latest(_rows(spark, store, "last_seen", look), "kid", "image", "time")
-    opened = images.join(_opened(spark, *keys, look), [*KEY, "kid"], "left")
+    if not batch.keeps:
+        return Known(subjects.hint(HASHED), None)
+    images = _latest(_rows(spark, store, "last_seen", batch, partitions), "kid", "image", "time")
+    opened = images.join(_opened(spark, *keys, partitions), [*KEY, "kid"], "left")
     plain = F.from_json(
         open_column(F.col("image"), F.col("key"), aad_column("last_seen", F.hex("tag"), "image")).cast("string"), IMAGE
     )
@@ -55,7 +48,7 @@ def known(spark: SparkSession, store: Store, keys: tuple[KeyFiles, DataFrame], l
         F.col("plain.image").alias("known_image"),
         F.col("time").alias("known_time"),
     )
-    return Known(_hinted(subjects, look), _hinted(last, look))
+    return Known(subjects.hint(HASHED), last.hint(HASHED))
 
 
 def nothing_of(spark: SparkSession, schema: str) -> DataFrame:
@@ -64,24 +57,12 @@ def nothing_of(spark: SparkSession, schema: str) -> DataFrame:
     return spark.range(0).filter(F.lit(False)).select(*[F.lit(None).cast(f.dataType).alias(f.name) for f in shape])
 
 
-def _hinted(frame: DataFrame, look: Looking) -> DataFrame:
-    """Few rows go to every task; many lie as the batch does and are hashed where they are, so that no row of it is sorted."""
-    return frame.hint("shuffle_hash") if look.tags is None else F.broadcast(frame.coalesce(1))
-
-
-def _rows(spark: SparkSession, store: Store, table: str, look: Looking) -> DataFrame:
-    batch = look.batch
+def _rows(spark: SparkSession, store: Store, table: str, batch: Batch, partitions: int) -> DataFrame:
     own = (
         (F.col("source") == batch.source) & (F.col("generation") == batch.generation) & (F.col("batch") >= batch.number)
     )
-    return _near(_parquet(spark, [f.path for f in store.files(table)], store.schema(table)).filter(~own), look)
-
-
-def _near(frame: DataFrame, look: Looking) -> DataFrame:
-    """The rows that a batch can meet: those of its few tags, or all of them, divided as the batch is."""
-    if look.tags is None:
-        return frame.repartition(look.partitions, "bucket")
-    return frame.filter(_one_of(look.tags))
+    rows = _parquet(spark, [f.path for f in store.files(table)], store.schema(table))
+    return rows.filter(~own).repartition(partitions, "bucket")
 
 
 def _parquet(spark: SparkSession, paths: Sequence[str], schema: str) -> DataFrame:
@@ -92,19 +73,15 @@ def _parquet(spark: SparkSession, paths: Sequence[str], schema: str) -> DataFram
     return frame.coalesce(max(1, min(4, len(paths))))
 
 
-def _one_of(tags: Sequence[bytes]) -> Column:
-    return F.col("tag").isin([F.lit(bytes(tag)) for tag in tags]) if tags else F.lit(False)
-
-
 def _latest(rows: DataFrame, *columns: str) -> DataFrame:
     """The newest row per tag; versions are hybrid clock texts, comparable between sources."""
     value = F.max_by(F.struct(*columns), F.col("version")).alias("value")
     return rows.groupBy(*KEY).agg(value).select(*KEY, *[F.col(f"value.{c}").alias(c) for c in columns])
 
 
-def _opened(spark: SparkSession, files: KeyFiles, kek: DataFrame, look: Looking) -> DataFrame:
+def _opened(spark: SparkSession, files: KeyFiles, kek: DataFrame, partitions: int) -> DataFrame:
     rows = _parquet(spark, files.paths(), "tag binary, kid binary, key binary")
-    rows = _near(rows.withColumn("bucket", bucket_column(F.col("tag")) % BUCKETS), look)
+    rows = rows.withColumn("bucket", bucket_column(F.col("tag")) % BUCKETS).repartition(partitions, "bucket")
     wrapped = rows.crossJoin(F.broadcast(kek))
     key = unwrap_column(F.col("key"), F.col("k_kek"), F.col("tag"), F.col("kid")).alias("key")
     return wrapped.select(*KEY, "kid", key).dropDuplicates([*KEY, "kid"])

@@ -12,11 +12,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tidings import held
 from tidings.decisions import Decisions
 from tidings.emit import one_row
 from tidings.flow import Context, reading, writing
 from tidings.gate.decisions import Decided, DecisionTable
-from tidings.known import Known, nothing_of
+from tidings.known import nothing_of
 from tidings.settings import Settings
 from tidings.shapes import Source
 from tidings.stages.event import Batch
@@ -31,15 +32,16 @@ MESSAGE = "source string, place string, arrived timestamp, rank string, body str
 def rehearse(spark: SparkSession, settings: Settings, source: Source, lines: Sequence[str]) -> list[dict[str, Any]]:
     """Journal and quarantine rows that these lines would make of an empty store, in order; payloads are in clear."""
     batch = Batch(source.name, "rehearsal", 0, "rehearsal", keeps=True, emit_snapshots=source.snapshot == "emit")
-    one = one_row(spark, settings, batch)
-    rows = reading(message_frame(spark, source.name, lines), settings, source, one.select("k_tag"))
-    known = Known(nothing_of(spark, SUBJECTS), nothing_of(spark, LAST_SEEN))
+    one = one_row(settings, batch)
+    keys = spark.createDataFrame(one.select(["k_tag"]))
+    rows = held.hold(reading(message_frame(spark, source.name, lines), settings, source, keys))
+    near = held.gathered(spark, rows, one, held.nothing_known(rows))
     with tempfile.TemporaryDirectory() as scratch:
         decisions = Decisions.load(settings)
         decisions = dataclasses.replace(decisions, table=DecisionTable(Path(scratch), decisions.table.policy))
         already = nothing_of(spark, "change_id binary, journalled boolean")
-        context = Context(settings, source, one, known, decisions, already, sealed=False)
-        found = _settled_rows(rows, batch, context)
+        context = Context(settings, source, decisions, already, sealed=False)
+        found = _settled_rows(near, batch, context)
         decided = Decided(Path(scratch))
         for row in found:
             if row["out"] == "journal":

@@ -8,6 +8,7 @@ import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -40,7 +41,7 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.sql.streaming.pollingDelay": "20ms",
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",  # images are merged: the later value wins
-    "spark.sql.parquet.pushdown.inFilterThreshold": "1000",  # look-ups by tag skip pages
+    "spark.sql.constraintPropagation.enabled": "false",  # finds no filter to push here and costs a fifth of the planning
     "spark.sql.autoBroadcastJoinThreshold": str(64 << 20),
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",  # folders are fresh; the commit is ours
@@ -70,9 +71,30 @@ def session(
         .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={scratch / 'spark'} {JVM}")
     )
     spark = builder.getOrCreate()
+    _remember_functions(spark)
     if not place.startswith("local"):
         spark.sparkContext.addPyFile(str(_package(scratch)))
     return spark
+
+
+class _Remembered:
+    """A Java class whose members are looked up once."""
+
+    def __init__(self, java: Any) -> None:
+        self._java = java
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._java, name)
+        setattr(self, name, found)
+        return found
+
+
+def _remember_functions(spark: SparkSession) -> None:
+    """Every call of a column function asks the JVM twice where the function is, a third of all it is asked while a plan is built."""
+    jvm = spark.sparkContext._jvm
+    for name in ("org.apache.spark.sql.functions", "functions", "PythonUtils", "PythonSQLUtils"):
+        if jvm is not None and name not in vars(jvm):
+            setattr(jvm, name, _Remembered(getattr(jvm, name)))
 
 
 def _package(scratch: Path) -> Path:

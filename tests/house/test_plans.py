@@ -11,12 +11,16 @@ from pyspark.sql import functions as F
 from tidings.benches.operator import messages, operator
 from tidings.decisions import Decisions
 from tidings.emit import one_row
-from tidings.flow import Context, reading, writing
+from tidings.flow import Context, gathered, reading, writing
 from tidings.known import Known
-from tidings.rehearse import LAST_SEEN, SUBJECTS, message_frame
+from tidings.rehearse import message_frame
 from tidings.settings import Settings
 from tidings.stages.event import Batch
 
+SUBJECTS = (
+    "bucket int, tag binary, known_consents map<string,string>, known_jurisdiction string, known_flags array<string>"
+)
+LAST_SEEN = "bucket int, tag binary, known_fields map<string,string>, known_image string, known_time timestamp"
 PYTHON = ("Python", "ArrowEval", "MapInArrow", "MapInPandas", "FlatMapGroups", "TransformWithState")
 
 
@@ -36,12 +40,12 @@ def whole(spark: SparkSession, settings: Settings, dialect: str) -> tuple[DataFr
     """The two halves of the flow for one dialect."""
     source = settings.sources["crm"].model_copy(update={"dialect": dialect})
     batch = Batch("crm", "g", 0, "keys")
-    one = one_row(spark, settings, batch)
+    one = spark.createDataFrame(one_row(settings, batch))
     rows = reading(message_frame(spark, "crm", list(messages(2, 2))), settings, source, one.select("k_tag"))
     known = Known(spark.createDataFrame([], SUBJECTS), spark.createDataFrame([], LAST_SEEN))
     already = spark.createDataFrame([], "change_id binary, journalled boolean")
-    context = Context(settings, source, one, known, Decisions.load(settings), already)
-    return rows, writing(rows, batch, context)
+    context = Context(settings, source, Decisions.load(settings), already)
+    return rows, writing(gathered(rows, one, known, 4), batch, context)
 
 
 @pytest.mark.parametrize("dialect", ["debezium_postgresql", "auto"])

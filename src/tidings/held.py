@@ -1,0 +1,120 @@
+"""A small batch in hand: its rows, the keys and what is known of its subjects as one Arrow table, so that Spark joins nothing.
+
+For a hundred changes the look-up jobs of `known.py` cost more than everything else; up to a few megabytes the driver looks up
+the same state itself, by tag, and the rows that reach `flow.writing` are the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyspark.sql import DataFrame, SparkSession
+
+from tidings.errors import Damaged
+from tidings.progress import Marks
+from tidings.seal.keyfiles import KeyFiles
+from tidings.seal.keyring import associated, open_payload
+from tidings.stages.event import Batch
+from tidings.store import Store
+
+_TEXTS = pa.map_(pa.string(), pa.string())
+_SUBJECTS = {"known_consents": _TEXTS, "known_jurisdiction": pa.string(), "known_flags": pa.list_(pa.string())}
+_IMAGES = {"known_fields": _TEXTS, "known_image": pa.string(), "known_time": pa.timestamp("us", tz="UTC")}
+Found = dict[bytes, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Glance:
+    """A first look at a batch: which rows may be re-deliveries, and the stretch of time they are from."""
+
+    suspects: int = 0
+    first: datetime | None = None
+    last: datetime | None = None
+
+
+def hold(rows: DataFrame) -> pa.Table:
+    """The batch's rows, computed once. Writing them again (a new situation was met) does not read them again."""
+    return rows.toArrow()
+
+
+def gathered(spark: SparkSession, rows: pa.Table, one: pa.Table, known: Mapping[str, pa.Array]) -> DataFrame:
+    """What `flow.gathered` makes by joins: each row with the batch's keys and place, and with what is known of its subject."""
+    for name in one.column_names:
+        rows = rows.append_column(name, pa.repeat(one[name][0], rows.num_rows))
+    for name, values in known.items():
+        rows = rows.append_column(name, values)
+    return spark.createDataFrame(rows).coalesce(1)
+
+
+def known_of(store: Store, keys: KeyFiles, batch: Batch, rows: pa.Table) -> dict[str, pa.Array]:
+    """Columns beside the rows: the state of their subjects as it was committed before this batch."""
+    tags = rows["tag"].to_pylist()
+    look = {tag for tag in tags if tag is not None}
+    columns = _columns(tags, _latest(store, "subjects", batch, look), _SUBJECTS)
+    return columns | _columns(tags, _images(store, keys, batch, look), _IMAGES) if batch.keeps else columns
+
+
+def nothing_known(rows: pa.Table) -> dict[str, pa.Array]:
+    """The same columns of an empty store."""
+    return _columns([None] * rows.num_rows, {}, _SUBJECTS | _IMAGES)
+
+
+def glance(rows: pa.Table, marks: Marks) -> Glance:
+    """What `stages.event.suspect` says of each row, of rows in hand."""
+    wanted = ("problem", "skip", "ordered", "ordering", "epoch", "entity", "commit_time", "arrived")
+    times = [row["commit_time"] or row["arrived"] for row in rows.select(wanted).to_pylist() if _doubtful(row, marks)]
+    return Glance(len(times), min(times, default=None), max(times, default=None))
+
+
+def _doubtful(row: Mapping[str, Any], marks: Marks) -> bool:
+    if row["problem"] is not None or row["skip"] is not None:
+        return False
+    high = marks.high.get(f"{row['epoch']}|{row['entity']}")
+    return not row["ordered"] or high is None or row["ordering"] <= high
+
+
+def _columns(tags: list[bytes | None], found: Found, types: Mapping[str, pa.DataType]) -> dict[str, pa.Array]:
+    each = [found.get(tag, {}) if tag is not None else {} for tag in tags]
+    return {
+        name: pa.array([row.get(name.removeprefix("known_")) for row in each], kind) for name, kind in types.items()
+    }
+
+
+def _latest(store: Store, table: str, batch: Batch, tags: Collection[bytes]) -> Found:
+    """Tag → its newest row; the batch's own rows are left out, so that a repeat computes the same."""
+    own = (
+        (ds.field("source") == batch.source)
+        & (ds.field("generation") == batch.generation)
+        & (ds.field("batch") >= batch.number)
+    )
+    look = ds.field("tag").isin(pa.array(sorted(tags), pa.binary())) & ~own
+    rows = store.arrow(table, filter=look).to_pylist() if tags and store.files(table) else []
+    return {row["tag"]: row for row in sorted(rows, key=lambda row: row["version"])}
+
+
+def _images(store: Store, keys: KeyFiles, batch: Batch, tags: Collection[bytes]) -> Found:
+    """Last images, opened; of one whose key is gone only the time is known."""
+    rows = _latest(store, "last_seen", batch, tags)
+    named, kids = {row["key_file"] for row in rows.values()}, {row["kid"] for row in rows.values()}
+    opening = keys.load(named, kids) if rows else {}
+    return {tag: _opened(row, opening) for tag, row in rows.items()}
+
+
+def _opened(row: Mapping[str, Any], keys: Mapping[bytes, tuple[bytes, bytes]]) -> dict[str, Any]:
+    aad = associated("last_seen", row["tag"].hex().upper(), "image")
+    try:
+        plain = json.loads(open_payload(keys[row["kid"]][1], aad, row["image"])) if row["kid"] in keys else {}
+    except Damaged:
+        plain = {}
+    fields = plain.get("fields")
+    return {
+        "time": row["time"],
+        "image": plain.get("image"),
+        "fields": None if fields is None else list(fields.items()),
+    }

@@ -5,7 +5,9 @@ SHELL := /bin/sh
 BIN := .venv/bin
 # scripts/setup leaves the Java it found here; recipes read it when they run, not when make starts.
 JAVA := export JAVA_HOME="$$(cat .venv/java-home)";
-SUITES = $(wildcard tests/unit tests/house tests/conformance tests/end_to_end tests/recovery)
+# The longest first: two workers take file by file, and a long one begun last would keep one of them waiting.
+SUITES = $(wildcard tests/recovery tests/end_to_end tests/house tests/conformance tests/unit)
+TWO = -n 2 --dist loadfile --no-loadscope-reorder
 
 help: ## list these verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,7 +24,7 @@ check: setup ## lint, format and types, without running anything
 	$(BIN)/mypy
 
 test: check ## check, then every test but the long ones
-	@$(JAVA) $(BIN)/python -m pytest -q -m "not soak" --durations=10 $(SUITES)
+	@$(JAVA) $(BIN)/python -m pytest -q -m "not soak" $(TWO) --durations=10 $(SUITES)
 
 soak: setup ## the long tests
 	@$(JAVA) $(BIN)/python -m pytest -q -m soak tests

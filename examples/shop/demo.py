@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
+import signal
 import subprocess
 import sys
 import time
@@ -164,8 +166,27 @@ def asked(verb: str, *arguments: str, folder: Path) -> Any:
     return json.loads(tidings(verb, *arguments, "-C", str(folder), "--json", ends=ends, quiet=True))
 
 
+def run_through(folder: Path, master: str, kills: int) -> int:
+    """`tidings run` until nothing is left; before that, killed this many times at moments nobody chose. Returns how often it was."""
+    command = [sys.executable, "-m", "tidings.cli", "run", "-C", str(folder), "--until-idle"]
+    command += ["--master", master] if master else []
+    done = 0
+    for number in range(kills):
+        child = subprocess.Popen(command)
+        try:
+            child.wait(random.uniform(5, 25 + 10 * number))
+        except subprocess.TimeoutExpired:
+            child.send_signal(signal.SIGKILL)
+            done += 1
+        if child.wait() not in (0, -signal.SIGKILL):
+            raise Failed(f"the run ended with {child.returncode}")
+    if subprocess.run(command, check=False).returncode != 0:
+        raise Failed("the run did not come to its end")
+    return done
+
+
 @contextmanager
-def vendors(folder: Path) -> Iterator[Path]:
+def vendors(folder: Path, port: int = PORT) -> Iterator[Path]:
     """The twelve vendors as a child process of ours, ended by us and only by us; gives the path of their books."""
     home = folder / "data" / "vendors"
     home.mkdir(parents=True, exist_ok=True)
@@ -184,7 +205,7 @@ def vendors(folder: Path) -> Iterator[Path]:
         "--announce",
         str(announced),
         "--port",
-        str(PORT),
+        str(port),
         "--script",
         str(HERE / "vendors" / "demo.json"),
         "--with-parent",
@@ -194,7 +215,7 @@ def vendors(folder: Path) -> Iterator[Path]:
         limit = time.monotonic() + 20
         while not announced.exists():
             if child.poll() is not None or time.monotonic() > limit:
-                raise Failed(f"the vendors could not listen on 127.0.0.1:{PORT}; is another demo running?")
+                raise Failed(f"the vendors could not listen on 127.0.0.1:{port}; is another demo running?")
             time.sleep(0.02)
         yield held
     finally:
@@ -290,14 +311,22 @@ def proved(folder: Path, timeline: Timeline) -> tuple[Verified, Verified]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="demo", description="one round of the example shop, from message to proof")
     parser.add_argument("--folder", type=Path, default=HERE, help="the operator's folder (default: the example's own)")
-    folder = prepare(parser.parse_args().folder.absolute())
+    parser.add_argument(
+        "--port", type=int, default=PORT, help="where the vendors listen; the subscribers must say the same"
+    )
+    parser.add_argument("--master", default="", help="a Spark master (default: this machine)")
+    parser.add_argument("--kills", type=int, default=0, help="kill the run this many times at random moments first")
+    given = parser.parse_args()
+    folder = prepare(given.folder.absolute())
     console = Console()
     started = time.monotonic()
     try:
-        with vendors(folder) as held:
+        with vendors(folder, given.port) as held:
             truth = changes.write(folder / "drop", SEED, next_round(folder))
             screen.opening(console, truth)
-            tidings("run", "-C", str(folder), "--until-idle")
+            killed = run_through(folder, given.master, given.kills)
+            if given.kills:
+                console.print(f"The run was killed {killed} times with SIGKILL and started again.")
         told = tell(folder, truth, held, started)
     except Failed as error:
         console.print(f"[bold red]{error}[/]")

@@ -16,6 +16,7 @@ from tidings.gate.decisions import DecisionTable
 from tidings.gate.loading import load_policy
 from tidings.gate.situations import decision_frame, event_facts, situation_columns, unknown_situations
 from tidings.settings import Settings
+from tidings.stages.attested import opening
 from tidings.stages.decision import decision
 from tidings.stages.once import built_once
 from tidings.tables import TABLES
@@ -70,7 +71,8 @@ class Decisions:
         with self._lock:
             size, key = len(self.table.rows), id(spark)
             if self._frames.get(key, (-1, None))[0] != size:
-                self._frames[key] = (size, decision_frame(spark, self.table))
+                digest = self.settings.keyring.derive("digest")
+                self._frames[key] = (size, decision_frame(spark, self.table, digest))
             return self._frames[key][1]
 
     def _filters(self) -> Mapping[str, Column]:
@@ -96,5 +98,8 @@ def _none() -> Column:
 
 @built_once
 def _deadline() -> dict[str, Column]:
-    """The nearest deadline of all."""
-    return {"deadline": F.array_min(F.map_values("deadlines"))}
+    """The nearest deadline of all, and the key that opens this event's states to an auditor."""
+    return {
+        "deadline": F.array_min(F.map_values("deadlines")),
+        "opening": F.when(F.col("out") == "journal", opening()),
+    }

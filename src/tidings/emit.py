@@ -33,8 +33,13 @@ from tidings.stages.once import built_once
 from tidings.store import Store
 
 REMEMBERED = ("last_seen", "subjects", "identities", "quarantine")
-PURPOSES = ("tag", "id", "iv", "kek", "digest", "quarantine")
+PURPOSES = ("tag", "id", "iv", "kek", "quarantine")
 HELD = "source string, generation string, batch bigint, time timestamp, change binary"
+# Values that hardly ever repeat: looking for repeats costs more than writing them.
+PLAIN = {
+    f"parquet.enable.dictionary#{name}": "false"
+    for name in ("event_id", "change", "hlc", "payload", "entry", "tag", "kid", "key", "hash", "image", "sealed")
+}
 BIG = 8 << 20  # bytes of input above which a batch is not looked over before it is processed
 crash.POINTS["emit.written"] = "a batch's files are written, nothing is committed"
 crash.POINTS["emit.keys"] = "the key file is in place, the journal is not committed"
@@ -105,7 +110,7 @@ class Emitter:
                 context,
                 (_observing(seen, *_counters(self.source)), _observing(out, self.decisions.unknown())),
             )
-            frame.write.partitionBy("out").parquet(str(folder))
+            frame.write.options(**PLAIN).partitionBy("out").parquet(str(folder))
             found = seen.get
             undecided = self.decisions.learn(out.get)
             suspects = found["suspects"] or 0

@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 JVM = "-XX:+UseParallelGC -XX:-DontCompileHugeMethods"  # generated code of a wide row is one huge method; HotSpot would interpret it
+QUIET = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
 BUCKETS = 16  # subjects are spread over this many buckets; part of the offset layout, so never changed in place
 
 SETTINGS: Mapping[str, str] = {
@@ -68,7 +69,7 @@ def session(
         .config("spark.sql.warehouse.dir", str(scratch / "spark" / "warehouse"))
         .config("spark.executor.extraJavaOptions", JVM)
         .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={scratch / 'spark'} {JVM}")
+        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={scratch / 'spark'} {QUIET} {JVM}")
     )
     spark = builder.getOrCreate()
     _remember_functions(spark)

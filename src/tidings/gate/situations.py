@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from collections.abc import Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -40,12 +42,13 @@ _ARROW = pa.schema(
         "bounds": pa.list_(pa.list_(pa.int32())),
         "reaching": _texts,
         "anchors": pa.map_(_text, _text),
+        "reference": _text,
     }
 )
 # The same schema in Spark's words.
 FRAME = (
     f"decision string, policy_version string, clocks array<{CLOCK}>, names array<string>, bounds array<array<int>>,"
-    " reaching array<string>, anchors map<string,string>"
+    " reaching array<string>, anchors map<string,string>, reference string"
 )
 
 
@@ -109,10 +112,14 @@ def _looked_up(key: Column, table: Mapping[str, Any]) -> Column:
     return reduce(lambda rest, item: F.when(key == item[0], F.lit(item[1])).otherwise(rest), table.items(), start)
 
 
-def decision_frame(spark: SparkSession, table: DecisionTable) -> DataFrame:
-    """The table as a frame to broadcast: FRAME."""
-    rows = [_frame_row(row) for row in table.rows.values()]
+def decision_frame(spark: SparkSession, table: DecisionTable, key: bytes = b"") -> DataFrame:
+    """The table as a frame to broadcast: FRAME. `reference` names the decision to a stranger without telling the facts."""
+    rows = [_frame_row(row) | {"reference": _reference(key, name)} for name, row in table.rows.items()]
     return spark.createDataFrame(pa.Table.from_pylist(rows, schema=_ARROW))
+
+
+def _reference(key: bytes, name: str) -> str:
+    return hmac.new(key, name.encode(), hashlib.sha256).hexdigest()[:32]
 
 
 def _frame_row(row: Mapping[str, Any]) -> dict[str, Any]:

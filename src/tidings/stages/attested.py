@@ -19,8 +19,14 @@ def _hex(value: Column) -> Column:
 
 def state_hash(field: str, text: Column) -> Column:
     """HMAC under this event's opening key: one state can be opened to an auditor without the rest."""
-    opening = F.hmac(F.col("subject_key"), F.concat(F.lit(b"open"), F.encode("event_id", "UTF-8")))
-    return F.when(text.isNotNull(), _hex(F.hmac(opening, F.concat(F.lit(field.encode()), F.encode(text, "UTF-8")))))
+    return F.when(
+        text.isNotNull(), _hex(F.hmac(F.col("opening"), F.concat(F.lit(field.encode()), F.encode(text, "UTF-8"))))
+    )
+
+
+def opening() -> Column:
+    """This event's opening key."""
+    return F.hmac(F.col("subject_key"), F.concat(F.lit(b"open"), F.encode("event_id", "UTF-8")))
 
 
 def _plain(text: Column) -> Column:
@@ -36,7 +42,7 @@ def decided_entry(policy_version: str) -> Column:
     """The entry's bytes; fields that do not apply are absent."""
     decision = _sorted(
         anchors=_sorted(**{name: F.try_element_at(F.col("anchors"), F.lit(name)) for name in ANCHORS}),
-        reference=_hex(F.substring(F.hmac(F.col("k_digest"), F.encode("decision", "UTF-8")), 1, 16)),
+        reference=F.col("reference"),
     )
     custody = F.array(
         F.concat(F.lit("captured:"), F.col("source")),

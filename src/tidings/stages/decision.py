@@ -17,7 +17,9 @@ def decision(events: DataFrame, decisions: DataFrame, filters: Mapping[str, Colu
     `filters` are the subscribers' CESQL filters; one that does not match makes no pair, unless the decision reaches everyone.
     A row whose situation is not in `decisions` keeps null `recipients`: decide it, extend the table, run the batch again.
     """
-    known = decisions.select("decision", "policy_version", "clocks", "names", "bounds", "reaching", "anchors")
+    known = decisions.select(
+        "decision", "policy_version", "clocks", "names", "bounds", "reaching", "anchors", "reference"
+    )
     joined = events.join(F.broadcast(known), "decision", "left")
     told = joined.withColumns(_told_whom(NO_FILTERS if filters is None else filters)).withColumns(_until_when())
     return told.drop("clocks", "names", "bounds", "reaching")

@@ -50,7 +50,7 @@ def mark() -> Column:
 
 def ordered(rows: DataFrame, already: DataFrame) -> DataFrame:
     """Adds the change's identity, its repeat flags and the hybrid logical clock, in the source's order within each bucket."""
-    rows = rows.withColumns(_identity()).withColumns(_clock()).withColumns(_counter())
+    rows = rows.withColumns(_identity()).withColumns(_place()).withColumns(_clock())
     return rows.join(F.broadcast(already), "change_id", "left").withColumns(_repeat())
 
 
@@ -81,24 +81,26 @@ def _in_order() -> tuple[WindowSpec, WindowSpec]:
 
 
 @built_once
-def _clock() -> dict[str, Column]:
-    window, so_far = _in_order()
-    # A message that makes no change, or comes from the future, does not move the clock.
-    silent = F.col("problem").isNotNull() | F.col("skip").isNotNull() | (F.col("op") == "tombstone")
-    told = F.when(F.col("ahead"), F.col("arrived")).otherwise(F.coalesce("commit_time", "arrived"))
+def _place() -> dict[str, Column]:
+    window, _ = _in_order()
     return {
         "again": F.coalesce(F.lag("change_id").over(window) == F.col("change_id"), F.lit(False)),
         "nth": F.row_number().over(window),
-        "tick": F.greatest(F.max(F.unix_millis(F.when(~silent, told))).over(so_far), F.col("b_tick")),
     }
 
 
 @built_once
-def _counter() -> dict[str, Column]:
-    window, so_far = _in_order()
-    moved = F.col("tick") > F.coalesce(F.lag("tick").over(window), F.col("b_tick"))
-    start = F.max(F.when(moved, F.col("nth"))).over(so_far)
-    return {"counter": F.when(start.isNull(), F.col("b_counter") + F.col("nth")).otherwise(F.col("nth") - start)}
+def _clock() -> dict[str, Column]:
+    """The hybrid clock: the latest time told so far, and how many rows ago it was first told."""
+    # A message that makes no change, or comes from the future, does not move the clock.
+    silent = F.col("problem").isNotNull() | F.col("skip").isNotNull() | (F.col("op") == "tombstone")
+    told = F.unix_millis(F.when(F.col("ahead"), F.col("arrived")).otherwise(F.coalesce("commit_time", "arrived")))
+    moves = F.when(~silent & (told > F.col("b_tick")), F.struct(told.alias("tick"), (-F.col("nth")).alias("since")))
+    latest = F.max(moves).over(_in_order()[1])
+    return {
+        "tick": F.coalesce(latest["tick"], F.col("b_tick")),
+        "counter": F.when(latest.isNull(), F.col("b_counter") + F.col("nth")).otherwise(F.col("nth") + latest["since"]),
+    }
 
 
 @built_once
@@ -263,7 +265,7 @@ def _start() -> dict[str, Column]:
 
 @built_once
 def event_columns(contracts: Mapping[str, Contract]) -> dict[str, Column]:
-    """Columns of one event, from a row exploded by `unit` (text) and `index` (its place in the change)."""
+    """Columns of one event, from a row spread by `out`, `unit` and `index` (its place in the change); other rows have none of them."""
     index = F.col("start") + F.col("index")
     offset = F.col("b_number") * OFFSETS_PER_BATCH + index * BUCKETS + F.col("bucket")
     parts = F.split("unit", "\\|")
@@ -298,7 +300,7 @@ def event_columns(contracts: Mapping[str, Contract]) -> dict[str, Column]:
             state.alias("state"),
         ),
     )
-    return {
+    columns = {
         "offset": offset,
         "event_id": event_id(),
         "change_type": kind,
@@ -314,15 +316,14 @@ def event_columns(contracts: Mapping[str, Contract]) -> dict[str, Column]:
         "consent_event": consent,
         "schema_version": choose(F.col("contract"), {n: F.lit(f"{n}/{c.version}") for n, c in contracts.items()}),
     }
+    return {name: F.when(F.col("out") == "journal", column) for name, column in columns.items()}
 
 
 def event_id() -> Column:
     """UUIDv7 layout: time bits from the commit (else arrival) time, the rest keyed; the same message gives the same id."""
     millis = F.lpad(F.lower(F.hex(F.unix_millis(F.coalesce("commit_time", "arrived")))), 12, "0")
     raw = F.lower(F.hex(F.hmac(F.col("k_id"), F.concat(F.col("change_id"), F.encode("unit", "UTF-8")))))
-    variant = F.element_at(
-        F.array(*[F.lit(x) for x in "89ab"]), (F.conv(F.substring(raw, 20, 1), 16, 10).cast("int") % 4) + 1
-    )
+    variant = F.translate(F.substring(raw, 20, 1), "0123456789abcdef", "89ab" * 4)
     return F.concat(
         F.substring(millis, 1, 8), F.lit("-"), F.substring(millis, 9, 4), F.lit("-7"), F.substring(raw, 1, 3), F.lit("-"),
         variant, F.substring(raw, 4, 3), F.lit("-"), F.substring(raw, 7, 12),

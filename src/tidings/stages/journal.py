@@ -50,7 +50,7 @@ _OF_EVENTS = (
 
 def spread(rows: DataFrame, batch: Batch, contracts: Mapping[str, Contract]) -> DataFrame:
     """One row per thing to write: `out` names the table, `unit` and `index` say which event of the change."""
-    rows = rows.withColumns(_consents()).withColumns(_exploded(batch.keeps, contracts))
+    rows = rows.withColumns(_consents() | _subject_key()).withColumns(_exploded(batch.keeps, contracts))
     return rows.select("*", "things.*").drop("things")
 
 
@@ -103,17 +103,24 @@ def _things(keeps: bool, contracts: Mapping[str, Contract]) -> Column:
     )
 
 
-def keyed(rows: DataFrame) -> DataFrame:
-    """The subject's key of this batch, for the rows that need one."""
-    return rows.withColumns(_subject_key())
+@built_once
+def narrowed() -> dict[str, Column]:
+    """What only some tables need is dropped from the rows of the others, which are most of what is copied from here on."""
+    needed = {
+        ("journal",): ("key_json", "before_json", "image_before", "fields_before", "base", "changed"),
+        ("journal", "last_seen"): ("after_json",),
+        ("last_seen", "identities"): ("fields_after",),
+        ("quarantine",): ("body",),
+    }
+    return {name: F.when(F.col("out").isin(*tables), F.col(name)) for tables, names in needed.items() for name in names}
 
 
 @built_once
 def _subject_key() -> dict[str, Column]:
-    needed = F.col("out").isin("journal", "keys", "last_seen")
+    """The subject's key of this batch, worked out once per change and not once per row that it makes."""
     return {
-        "kid": F.when(needed, kid_column(F.col("secret"), F.col("tag"))),
-        "subject_key": F.when(needed, key_column(F.col("secret"), F.col("tag"))),
+        "kid": kid_column(F.col("secret"), F.col("tag")),
+        "subject_key": key_column(F.col("secret"), F.col("tag")),
     }
 
 
@@ -164,7 +171,7 @@ def _written(keeps: bool, policy_version: str, sealed: bool) -> list[Column]:
         "key_file": F.when(F.col("out").isin("journal", "last_seen"), F.col("b_key_file")),
         "tag": F.when(F.col("out").isin("keys", "last_seen", "subjects", "identities"), F.col("tag")),
         "bucket": F.when(F.col("out").isin("last_seen", "subjects", "identities"), F.col("bucket")),
-        "kid": F.col("kid"),
+        "kid": F.when(F.col("out").isin("journal", "keys", "last_seen"), F.col("kid")),
         "time": F.when(F.col("out").isin("journal", "last_seen"), F.coalesce("commit_time", "arrived")),
         "entity": F.when(F.col("out").isin("journal", "identities"), F.col("contract")),
     }

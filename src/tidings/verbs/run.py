@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import signal
-import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -29,27 +27,11 @@ def run(
     """Run the operator's folder: sources, gate, lanes, ledger."""
     from tidings.run import Runner
     from tidings.settings import load
+    from tidings.verbs.board import Board
 
-    runner = Runner(load(directory), master=master or None, progress=_printer(as_json))
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: runner.stop.set())
-    runner.run(until_idle=until_idle, patience=patience)
+    with Board(as_json) as board:
+        runner = Runner(load(directory), master=master or None, progress=board)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: runner.stop.set())
+        runner.run(until_idle=until_idle, patience=patience)
     note("Stopped. What is committed stays; the next run goes on from here.")
-
-
-def _printer(as_json: bool) -> Any:
-    """Progress on stderr: one JSON line per step, or a line for a person when something moved."""
-    last: dict[str, Any] = {}
-
-    def show(said: Any) -> None:
-        for name, value in said.items():
-            if last.get(name) == value:
-                continue
-            last[name] = value
-            if as_json:
-                print(json.dumps({name: value}), file=sys.stderr, flush=True)
-            else:
-                told = ", ".join(f"{k} {v}" for k, v in value.items() if v)
-                print(f"{name}: {told}", file=sys.stderr, flush=True)
-
-    return show

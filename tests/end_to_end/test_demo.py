@@ -34,7 +34,7 @@ def demo(folder: Path, *more: str) -> str:
 
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:
-    assert "killed" in demo(tmp_path / "shop", "--kills", "3")
+    assert "killed" in demo(tmp_path / "shop", "--kills", "2")
 
 
 def test_on_two_workers_of_a_cluster(master: str, tmp_path: Path) -> None:

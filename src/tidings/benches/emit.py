@@ -23,7 +23,7 @@ from tidings.settings import Settings
 from tidings.sources import files
 from tidings.store import Store
 
-PER_FILE = 25_000
+PER_FILE, FILES = 25_000, 4  # FILES is the operator's batch_files
 BARE = (
     "topic string, key string, value struct<before:string,after:string,op:string,ts_ms:bigint,"
     "source:struct<connector:string,lsn:bigint,ts_us:bigint,txId:string,schema:string,table:string,snapshot:string>>"
@@ -39,8 +39,11 @@ def measure(events: int, subscribers: int, *, sealed: bool = True, say: Say = la
     try:
         folder = settings.source_path("crm")
         say("writing messages")
-        drop(folder, messages(events + PER_FILE, max(1000, events // 10)), PER_FILE)
-        limit = _bare(spark, folder, root / "bare", events + PER_FILE)
+        # One batch more than is measured: the first compiles the plan and decides the situations.
+        per_file = min(PER_FILE, max(PER_FILE // 10, events // (2 * FILES)))
+        count = events + FILES * per_file
+        drop(folder, messages(count, max(1000, events // 10)), per_file)
+        limit = _bare(spark, folder, root / "bare", count)
         say(f"bare limit {limit:,.0f}/s")
         rate, memory = _emit(spark, settings, events, sealed, say)
         return {
@@ -90,6 +93,6 @@ def _emit(spark: SparkSession, settings: Settings, events: int, sealed: bool, sa
         "checkpointLocation", str(emitter.generations.checkpoint / "stream")
     )
     stream.trigger(availableNow=True).start().awaitTermination()
-    first = marks[0][0]  # the first batch compiles the plan and decides the situations
+    first = marks[0][0]
     done = sum(count for _, count, _ in marks[1:])
     return done / (marks[-1][0] - first), [mb for _, _, mb in marks][:: max(1, len(marks) // 5)]

@@ -278,28 +278,6 @@ def event_columns(contracts: Mapping[str, Contract]) -> dict[str, Column]:
         F.lpad(F.col("index").cast("string"), 2, "0"),
     )
     lamport = F.col("b_lamport") + 1 + index * BUCKETS + F.col("bucket")
-    flags = F.array_compact(
-        F.array(
-            F.when(F.col("ahead"), F.lit("clock_ahead")),
-            F.when(F.col("redelivered"), F.lit("late")),
-            F.when(F.col("stale"), F.lit("stale")),
-            F.when(F.col("masked"), F.lit("card_masked")),
-            F.when(F.col("reason") == "erasure", F.lit("erasure")),
-        )
-    )
-    channel, class_ = parts[2], parts[1]
-    filed = F.when(class_ == "marketing", channel).otherwise(F.concat_ws(":", class_, channel))
-    state = F.coalesce(F.try_element_at(F.col("consent"), filed), F.lit("unknown"))
-    consent = F.when(
-        kind == "consent",
-        F.struct(
-            class_.alias("class"),
-            channel.alias("channel"),
-            F.col("source_channel"),
-            F.col("request_time"),
-            state.alias("state"),
-        ),
-    )
     columns = {
         "offset": offset,
         "event_id": event_id(),
@@ -312,11 +290,33 @@ def event_columns(contracts: Mapping[str, Contract]) -> dict[str, Column]:
         "lamport": lamport,
         "vector": F.create_map(F.col("source"), lamport),
         "subjectseq": F.col("tick") * 4096 + F.least(F.col("counter"), F.lit(4095)),
-        "flags": flags,
-        "consent_event": consent,
+        "flags": _flags(),
+        "consent_event": _consent_event(parts),
         "schema_version": choose(F.col("contract"), {n: F.lit(f"{n}/{c.version}") for n, c in contracts.items()}),
     }
     return {name: F.when(F.col("out") == "journal", column) for name, column in columns.items()}
+
+
+def _flags() -> Column:
+    """What is odd about an event, in words."""
+    said = {
+        "clock_ahead": F.col("ahead"),
+        "late": F.col("redelivered"),
+        "stale": F.col("stale"),
+        "card_masked": F.col("masked"),
+        "erasure": F.col("reason") == "erasure",
+    }
+    return F.array_compact(F.array(*[F.when(test, F.lit(word)) for word, test in said.items()]))
+
+
+def _consent_event(parts: Column) -> Column:
+    """Class, channel, where it was said, when, and what it now is; null for an event of another type."""
+    kind, class_, channel = parts[0], parts[1], parts[2]
+    filed = F.when(class_ == "marketing", channel).otherwise(F.concat_ws(":", class_, channel))
+    state = F.coalesce(F.try_element_at(F.col("consent"), filed), F.lit("unknown"))
+    said = {"class": class_, "channel": channel, "source_channel": F.col("source_channel")}
+    said |= {"request_time": F.col("request_time"), "state": state}
+    return F.when(kind == "consent", F.struct(*[column.alias(name) for name, column in said.items()]))
 
 
 def event_id() -> Column:

@@ -31,6 +31,7 @@ def prepare(folder: Path = HERE) -> Path:
 
 def copy(target: Path, vendors: str = "") -> Path:
     """The operator's folder somewhere else, prepared; `vendors` is where its vendors listen instead."""
+    target.mkdir(parents=True, exist_ok=True)
     for name in WRITTEN:
         one = HERE / name
         _ = shutil.copytree(one, target / name) if one.is_dir() else shutil.copy(one, target / name)

@@ -16,7 +16,6 @@ from tidings.gate.cesql import parse
 from tidings.gate.cesql_columns import compile_tree, filter_column, journal_attributes
 from tidings.gate.cesql_tree import Node
 from tidings.gate.cesql_values import Failed, evaluate, matches
-from tidings.session import session
 from tidings.stages.envelope import render
 
 # Spark's own client leaves the socket of a small frame to the collector.
@@ -91,11 +90,6 @@ REFUSED = [
     ("TRUE " + "OR 1 " * 600, 0, "more than"), ("'" + "x" * 5000 + "'", 4097, "longer than"), ("java_method('a')", 1, "no function"),
     ("id = ${env:HOME}", 6, "unexpected character"), ("/* x */ TRUE", 1, "expected a value"),
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def spark() -> SparkSession:
-    return session(master="local[2]", memory="1g")
 
 
 def plain(tree: Node, event: dict[str, str | None]) -> object:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from tidings.lanes.cycle import Cycle
 from tidings.ledger.attestation import members_root
 from tidings.ledger.vocabulary import validate_entry
 from tidings.seal.keyfiles import KeyFiles
-from tidings.session import session
 from tidings.settings import Settings
 from tidings.store import Store
 
@@ -33,13 +32,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]
 Stage = Callable[..., tuple[Settings, Store, Journal]]
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    found = session(tmp_path_factory.mktemp("spark"), slots=4, memory="1g")
-    yield found
-    found.stop()
 
 
 @pytest.fixture

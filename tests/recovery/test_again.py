@@ -35,8 +35,8 @@ def refused_while_it_runs(one: Small, process: subprocess.Popen[str]) -> None:
     assert "Nothing was started" in said
 
 
-def test_nothing_is_skipped_and_nothing_comes_twice(tmp_path: Path, archive: Path) -> None:
-    with small(tmp_path, "crm", "shop", archive=archive) as one:
+def test_nothing_is_skipped_and_nothing_comes_twice(tmp_path: Path) -> None:
+    with small(tmp_path, "crm", "shop") as one:
         one.world.round()
         one.world.round()
         process = one.start("--until-idle")

@@ -50,13 +50,13 @@ def survives(one: Small, kills: int, seed: int) -> None:
     assert check(one) == [], f"seed {seed}"
 
 
-def test_five_kills(tmp_path: Path, archive: Path) -> None:
-    with small(tmp_path, "crm", archive=archive) as one:
+def test_five_kills(tmp_path: Path) -> None:
+    with small(tmp_path, "crm") as one:
         survives(one, 5, seed=1)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", [2, 3])
-def test_many_kills(tmp_path: Path, archive: Path, seed: int) -> None:
-    with small(tmp_path, "crm", "shop", archive=archive) as one:
+def test_many_kills(tmp_path: Path, seed: int) -> None:
+    with small(tmp_path, "crm", "shop") as one:
         survives(one, 20, seed)

@@ -25,7 +25,6 @@ from tidings.gate.situations import (
     situation_columns,
     unknown_situations,
 )
-from tidings.session import session
 from tidings.stages.decision import decision
 
 # Spark's own client leaves the socket of a small frame to the collector.
@@ -82,11 +81,6 @@ ROWS = [
     event("shop", "name", entity="store"),
     event("stranger", "email", entity="unheard_of"),
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def spark() -> SparkSession:
-    return session(master="local[2]", memory="1g")
 
 
 @pytest.fixture(scope="module")

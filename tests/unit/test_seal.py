@@ -14,14 +14,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tidings.errors import Damaged, Refused
 from tidings.seal import columns, keyring
 from tidings.seal.keyfiles import KeyFiles, wrap
 from tidings.seal.keyring import Keyring
-from tidings.session import session
 
 # PySpark leaves its authenticated local socket to the collector when io encryption is on; the warning is not about our code.
 pytestmark = [
@@ -38,11 +36,6 @@ CASES = [
     ("shop", "location", '{"id":1001}', "018f-3", "é漢🙂\x00\x1f"),
     ("other", "customer", '{"id":1001}', "018f-4", "x" * 100_000),
 ]
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory) -> SparkSession:
-    return session(tmp_path_factory.mktemp("spark"), master="local[2]", memory="1g")
 
 
 def sealed_frame(spark, ring=RING):

@@ -22,7 +22,6 @@ from pyspark.sql.types import StructType
 from tidings import crash
 from tidings.errors import Damaged, Refused
 from tidings.lock import RunLock, holder
-from tidings.session import session
 from tidings.store import SPARK_SETTINGS, TABLES, Store
 from tidings.tables import parsed
 
@@ -33,11 +32,6 @@ pytestmark = [
 ]
 BATCH = 1 << 24
 NOON = datetime(2026, 11, 2, 12, 0, 0, 123456, tzinfo=UTC)
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory):
-    return session(tmp_path_factory.mktemp("spark"), master="local[2]", memory="1g")
 
 
 @pytest.fixture

@@ -115,7 +115,7 @@ class Emitter:
             undecided = self.decisions.learn(out.get)
             suspects = found["suspects"] or 0
             if suspects and glance.first is None and self.store.files("journal", where={"source": self.source.name}):
-                glance = held.Glance(suspects, found["first_suspect"], found["last_suspect"])
+                glance = held.Glance(found["first_suspect"], found["last_suspect"])
                 context = replace(context, already=self._already(spark, glance, batch))
             elif not undecided:
                 return folder, _totals(found), _after(progress, found, self.source)

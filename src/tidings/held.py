@@ -31,9 +31,8 @@ Found = dict[bytes, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Glance:
-    """A first look at a batch: which rows may be re-deliveries, and the stretch of time they are from."""
+    """A first look at a batch: the stretch of time that rows which may be re-deliveries are from; none when there are none."""
 
-    suspects: int = 0
     first: datetime | None = None
     last: datetime | None = None
 
@@ -69,7 +68,7 @@ def glance(rows: pa.Table, marks: Marks) -> Glance:
     """What `stages.event.suspect` says of each row, of rows in hand."""
     wanted = ("problem", "skip", "ordered", "ordering", "epoch", "entity", "commit_time", "arrived")
     times = [row["commit_time"] or row["arrived"] for row in rows.select(wanted).to_pylist() if _doubtful(row, marks)]
-    return Glance(len(times), min(times, default=None), max(times, default=None))
+    return Glance(min(times, default=None), max(times, default=None))
 
 
 def _doubtful(row: Mapping[str, Any], marks: Marks) -> bool:

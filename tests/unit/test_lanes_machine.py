@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tidings.channels.call import Outcome
+from tidings.channels.call import Capabilities, Outcome
 from tidings.lanes import machine
+from tidings.lanes.breaker import Breaker
 from tidings.lanes.machine import LaneState, apply, next_due, offer, plan
 from tidings.lanes.member import Delivery, Feed, PlannedCall, Rules
+from tidings.lanes.recover import Recorded, Told, in_doubt, last_breaker, retrace
+from tidings.lanes.semantics import CRASHED
 
 FEED = Feed("crm", "g1")
 
@@ -261,3 +264,15 @@ def test_a_withdrawn_delivery_leaves_its_call_and_can_be_ended() -> None:
     (call,) = plan(state, 0.0)
     assert machine.withdraw(state, call, {"e3"}) is None
     assert ids(plan(state, 0.0)) == [["e3"]]
+
+
+def test_a_stop_of_our_own_neither_opens_the_breaker_nor_is_counted_when_read_back() -> None:
+    state = lane(delivery(1, semantics="exactly-once"), breaker_after=1, capable=Capabilities(idempotency_key=True))
+    (call,) = plan(state, 0.0)
+    apply(state, call, in_doubt(call), 100.0)
+    assert state.breaker == Breaker()
+    standing = state.unsettled["e1"]
+    told = Told("e1", 1, "in_doubt", CRASHED, standing.due, None)
+    row = Recorded(1, False, FEED, (told,), 0.0, 100.0)
+    assert last_breaker(state.rules, [row]) == Breaker()
+    assert retrace(delivery(1), row, told).tries == standing.tries == 0

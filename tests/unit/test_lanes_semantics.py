@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from tidings.channels.call import STANDARD_SCHEDULE, Capabilities, Outcome
 from tidings.lanes.member import Delivery, Feed, PlannedCall, Rules, Sent
 from tidings.lanes.retry import JITTER, after_failure, after_throttle, jittered, window
-from tidings.lanes.semantics import ABSENT, NOT_STARTED, judge, lacking
+from tidings.lanes.semantics import ABSENT, CRASHED, NOT_STARTED, judge, lacking
 
 HOUR = 3600.0
 
@@ -128,6 +129,21 @@ def test_a_call_that_was_not_begun_is_not_an_attempt() -> None:
     call = PlannedCall("lane", 1, Feed("s", "g"), "send", (sent,), 0.0, True)
     _, (verdict,) = judge(Rules("lane"), call, [UNSENT], 3.0, 10.0)
     assert (verdict.attempt, verdict.tries, verdict.first, verdict.due) == (0, 0, None, 10.0)
+
+
+def test_a_stop_of_our_own_costs_no_try_and_waits_no_longer_each_time() -> None:
+    rules = Rules("l", capable=KEYED)
+    stopped = Outcome("e1", "in_doubt", CRASHED)
+    sent = Sent("e1", 1, "exactly-once", attempt=1, tries=0, first=0.0, limit=0)
+    for now in (0.0, 1000.0, 2000.0, 3000.0):
+        call = PlannedCall("l", 1, Feed("s", "g"), "send", (sent,), 0.0, True)
+        _, (verdict,) = judge(rules, call, [stopped], 0.0, now)
+        assert (verdict.final, verdict.tries, verdict.doubted) == (None, 0, True)
+        assert now + 5.0 <= verdict.due <= now + 5.6
+        sent = replace(sent, attempt=verdict.attempt + 1, doubted=True)
+    too_late = window(STANDARD_SCHEDULE) + 1.0
+    _, (verdict,) = judge(rules, call, [stopped], 0.0, too_late)
+    assert verdict.final == "dead_lettered"
 
 
 def test_what_a_manifest_cannot_carry_is_said_in_one_sentence() -> None:

@@ -17,7 +17,7 @@ from tidings.channels.call import Outcome
 from tidings.lanes.breaker import Breaker, after_call
 from tidings.lanes.member import Delivery, Feed, Final, FinalName, Pace, PlannedCall, Rules, Sent, Totals, Verdict
 from tidings.lanes.retry import SHORTEST_WAIT_S, moment
-from tidings.lanes.semantics import NOT_STARTED, SHUT_DOOR, judge, key_forgotten, needs_intent
+from tidings.lanes.semantics import OURS, SHUT_DOOR, judge, key_forgotten, needs_intent
 
 NEVER = math.inf
 SLOWEST = 1 / 16  # of the allowed rate, after many throttled answers
@@ -334,6 +334,6 @@ def _learn(state: LaneState, outcomes: Sequence[Outcome], now: float) -> None:
 
 
 def _felt(outcome: Outcome) -> str:
-    if outcome.code == NOT_STARTED:
-        return NOT_STARTED
+    if outcome.code in OURS:
+        return outcome.code
     return "transient" if outcome.status in SHUT_DOOR else outcome.result

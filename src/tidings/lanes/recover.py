@@ -14,7 +14,7 @@ from tidings.channels.call import Outcome
 from tidings.lanes.breaker import Breaker, after_call
 from tidings.lanes.machine import LaneState, enqueue, move, reopen, sent
 from tidings.lanes.member import Delivery, Feed, FinalName, PlannedCall, Rules, Verdict
-from tidings.lanes.semantics import ABSENT, CRASHED, ISOLATING, NOT_STARTED
+from tidings.lanes.semantics import ABSENT, CRASHED, ISOLATING, NOT_STARTED, OURS
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _begin(state: LaneState, row: Recorded) -> None:
 def retrace(delivery: Delivery, row: Recorded, told: Told) -> Verdict:
     """The verdict behind a recorded member, from the member and where its delivery stood before."""
     begun = told.code != NOT_STARTED
-    failed = told.result in ("transient", "in_doubt", "terminal") and told.code not in (ISOLATING, ABSENT)
+    failed = told.result in ("transient", "in_doubt", "terminal") and told.code not in (ISOLATING, ABSENT, CRASHED)
     first = delivery.first if delivery.first is not None else row.started
     return Verdict(
         event_id=told.event_id,
@@ -143,7 +143,7 @@ def last_breaker(rules: Rules, rows: Iterable[Recorded]) -> Breaker:
 
 
 def _felt(told: Told) -> str:
-    if told.code == NOT_STARTED:
-        return NOT_STARTED
+    if told.code in OURS:
+        return told.code
     shut = told.result == "terminal" and told.final is None and told.code != ISOLATING
     return "transient" if shut else told.result

@@ -46,7 +46,7 @@ def after_failure(
 def after_throttle(
     schedule: Sequence[float], sent: tuple[str, int, int, float], retry_after: float | None, now: float
 ) -> float | None:
-    """When to go on after the subscriber asked for time: it costs no try, and ends with the window."""
+    """When to go on after the subscriber asked for time, or after a stop of our own: no try is lost; it ends with the window."""
     event_id, attempt, _, first = sent
     end = first + window(schedule)
     if now >= end:

@@ -16,6 +16,7 @@ SEMANTICS: tuple[Semantics, ...] = ("at-most-once", "at-least-once", "exactly-on
 NOT_STARTED = "lane.not_started"  # the call was never begun: not an attempt, and even at-most-once may try again
 ISOLATING = "lane.isolating"  # refused as a whole: halved until the poison is alone
 CRASHED = "lane.crashed"  # we stopped between the intent and its record
+OURS = frozenset({NOT_STARTED, CRASHED})  # says nothing about the subscriber
 ABSENT = "lane.absent"  # a probe found that it never happened
 # Not a member's fault: the door is shut for everybody, so the lane waits instead of emptying into the dead letters.
 SHUT_DOOR = frozenset({401, 403, 410})
@@ -117,7 +118,7 @@ def key_forgotten(rules: Rules, first: float | None, at: float) -> bool:
 
 def _again(rules: Rules, here: Verdict, outcome: Outcome, now: float) -> Verdict:
     place = (here.event_id, here.attempt, here.tries, here.first if here.first is not None else now)
-    if outcome.result == "throttled":
+    if outcome.result == "throttled" or outcome.code == CRASHED:  # neither is a failure of the subscriber
         due, tries = after_throttle(rules.schedule, place, outcome.retry_after, now), here.tries
     else:
         due, tries = after_failure(rules.schedule, place, outcome.retry_after, now), here.tries + 1

@@ -36,11 +36,16 @@ def newest_only(rows: pa.Table) -> pa.Table:
     feed = rows.select(["source", "generation", "batch"])
     last = feed.group_by(["source", "generation"]).aggregate([("batch", "max")])
     limits = {(row["source"], row["generation"]): row["batch_max"] - REPEATABLE for row in last.to_pylist()}
-    names = zip(*(feed[name].to_pylist() for name in ("source", "generation", "batch")), strict=True)
-    recent = pa.array([batch > limits[source, generation] for source, generation, batch in names])
+    recent = pa.repeat(False, rows.num_rows)
+    for (source, generation), limit in limits.items():
+        mine = pc.and_(pc.equal(feed["source"], source), pc.equal(feed["generation"], generation))
+        recent = pc.or_(recent, pc.and_(mine, pc.greater(feed["batch"], limit)))
     old = rows.filter(pc.invert(recent))
     order = pc.sort_indices(old, sort_keys=[("tag", "ascending"), ("version", "ascending")])
     old = old.take(order)
-    tags = old["tag"].to_pylist()
-    keep = pa.array([i + 1 == len(tags) or tags[i] != tags[i + 1] for i in range(len(tags))], pa.bool_())
+    tags = old["tag"].combine_chunks()
+    last = pc.not_equal(tags.slice(0, max(len(tags) - 1, 0)), tags.slice(1))
+    keep = pa.concat_arrays(
+        [last, pa.repeat(True, min(len(tags), 1))]
+    )  # the newest of each subject, and the very last row
     return pa.concat_tables([old.filter(keep), rows.filter(recent)])

@@ -92,16 +92,14 @@ def _latest(store: Store, table: str, batch: Batch, tags: Collection[bytes]) -> 
         & (ds.field("generation") == batch.generation)
         & (ds.field("batch") >= batch.number)
     )
-    look = ds.field("tag").isin(pa.array(sorted(tags), pa.binary())) & ~own
-    rows = store.arrow(table, filter=look).to_pylist() if tags and store.files(table) else []
+    rows = store.lookup(table, tags).filter(~own).to_pylist() if tags and store.files(table) else []
     return {row["tag"]: row for row in sorted(rows, key=lambda row: row["version"])}
 
 
 def _images(store: Store, keys: KeyFiles, batch: Batch, tags: Collection[bytes]) -> Found:
     """Last images, opened; of one whose key is gone only the time is known."""
     rows = _latest(store, "last_seen", batch, tags)
-    named, kids = {row["key_file"] for row in rows.values()}, {row["kid"] for row in rows.values()}
-    opening = keys.load(named, kids) if rows else {}
+    opening = keys.of(rows) if rows else {}
     return {tag: _opened(row, opening) for tag, row in rows.items()}
 
 

@@ -15,12 +15,13 @@ from tidings.stages.codes import DEPTH_LIMIT
 DIGITS_KEPT, DIGITS_BEFORE_EXPONENT = 38, 17  # what a decimal and a double hold exactly
 NAME_LIMIT = 50_000  # Spark's JSON reader takes no longer field name
 
+# No possessive groups: Python before 3.11.5 forgets where a failed one began.
 _BLANK = re.compile(r"[ \t\r\n]++")
-_STRING = re.compile(r'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+"')
-_LOOSE_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_STRING = re.compile(r'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*"')
+_LOOSE_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*"', re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}|(?P<wrong>.))', re.DOTALL)
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][-+]?[0-9]++)?+")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?")
 _LOOSE_NUMBER = re.compile(r"[-+.0-9][-+.0-9eE]*+")
 _NOT_A_NUMBER = re.compile(r"[-+]?(?:NaN|Infinity)\b")
 _WORD = re.compile(r"[^\W\d][\w$]*+")

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import os
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs
 import pyarrow.parquet as pq
@@ -18,6 +23,10 @@ from deltalake.transaction import AddAction
 from tidings.errors import Damaged
 from tidings.tables import Table
 
+SCANNED, LOOKED_UP = (
+    100_000,
+    1_024,
+)  # rows in a group: of a table that is read through, of one in which rows are looked up
 FLAT = {
     "long": pa.int64(),
     "integer": pa.int32(),
@@ -60,8 +69,50 @@ def describe(path: Path, root: Path, table: Table) -> AddAction | None:
     return AddAction(place, seen.st_size, {}, int(seen.st_mtime * 1000), True, json.dumps(stats, separators=(",", ":")))
 
 
-def write(rows: pa.Table, path: Path, table: Table) -> None:
-    pq.write_table(rows, path, compression="zstd", write_statistics=list(table.statistics), row_group_size=100_000)
+def write(parts: Iterable[pa.Table], path: Path, table: Table) -> None:
+    """The parts one after the other in one file. Statistics of the key stay in the footer; the log gets the declared ones alone."""
+    statistics = [*table.statistics, *([table.key] if table.key else [])]
+    writer: pq.ParquetWriter | None = None
+    try:
+        for rows in parts:
+            writer = writer or pq.ParquetWriter(path, rows.schema, compression="zstd", write_statistics=statistics)
+            writer.write_table(rows, row_group_size=LOOKED_UP if table.key else SCANNED)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def holding(paths: Iterable[str], schema: pa.Schema, column: str, values: Collection[bytes]) -> ds.Dataset:
+    """The row groups in which one of these values stands: by their statistics, then by that column alone."""
+    wanted = sorted(values)
+    fmt, here = ds.ParquetFileFormat(), pyarrow.fs.LocalFileSystem()
+    found = [(path, _groups_with(path, column, wanted)) for path in paths]
+    fragments = [fmt.make_fragment(path, here, row_groups=groups) for path, groups in found if groups]
+    return ds.FileSystemDataset(fragments, schema, fmt, here)
+
+
+def _groups_with(path: str, column: str, wanted: list[bytes]) -> list[int]:
+    footer, ranges = _ranges(path, os.stat(path).st_ino, column)
+    near = [n for n, (low, high) in enumerate(ranges) if low is None or _any_between(wanted, low, high)]
+    if not near:
+        return []
+    values = pq.ParquetFile(path, metadata=footer).read_row_groups(near, columns=[column])[column]
+    places = pc.indices_nonzero(pc.is_in(values, pa.array(wanted, pa.binary()))).to_pylist()
+    ends = list(accumulate(footer.row_group(n).num_rows for n in near))
+    return sorted({near[bisect_right(ends, place)] for place in places})
+
+
+@lru_cache(maxsize=512)
+def _ranges(path: str, inode: int, column: str) -> tuple[pq.FileMetaData, list[tuple[Any, Any]]]:
+    """A file's footer, and from where to where each row group reaches; a replaced file is another inode."""
+    footer = pq.read_metadata(path)
+    stats = [part.statistics for part in chunks(footer)[column]]
+    return footer, [(s.min, s.max) if s is not None and s.has_min_max else (None, None) for s in stats]
+
+
+def _any_between(wanted: list[bytes], low: bytes, high: bytes) -> bool:
+    place = bisect_left(wanted, low)
+    return place < len(wanted) and wanted[place] <= high
 
 
 def dataset(files: Iterable[AddFile], schema: pa.Schema) -> ds.Dataset:

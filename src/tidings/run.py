@@ -94,14 +94,14 @@ class Runner:
                 ("care", self._care, MAINTAIN_EVERY_S),
             )
         ]
-        for feed in self.feeds:
-            if feed.drop is not None:
-                feed.drop.claim()
-            feed.query = self._start(feed)
-        for hand in hands:
-            hand.start()
-        self.ready.set()
         try:
+            for hand in hands:  # what is owed does not wait for the plans of the sources
+                hand.start()
+            for feed in self.feeds:
+                if feed.drop is not None:
+                    feed.drop.claim()
+                feed.query = self._start(feed)
+            self.ready.set()
             self._supervise(until_idle, patience)
         finally:
             self.stop.set()

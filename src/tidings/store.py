@@ -6,22 +6,24 @@ file decides so: delta-rs itself would commit twice and move versions back.
 
 from __future__ import annotations
 
+import math
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from tidings import crash, durable
 from tidings.deltalog import Log
 from tidings.errors import Damaged, Refused
-from tidings.parquet import AddFile, dataset, describe, write
+from tidings.parquet import AddFile, dataset, describe, holding, write
 from tidings.tables import SPARK_SETTINGS, TABLES
 
 __all__ = ["SPARK_SETTINGS", "TABLES", "AddFile", "Store"]
@@ -30,6 +32,7 @@ SWEEP_AFTER_S = 3600
 WRITING_S = 86_400
 SMALL_BYTES = 16 << 20
 TARGET_BYTES = 64 << 20
+TIER = 4  # as many files of about one size are made one
 VACUUM_HOURS = 48  # longer than the longest read of an older version
 
 for _table in TABLES:
@@ -135,6 +138,13 @@ class Store:
             columns=list(columns) if columns else None, filter=filter
         )
 
+    def lookup(self, table: str, values: Collection[bytes]) -> pa.Table:
+        """Rows whose key is one of these; what is read grows with the values, hardly with the table."""
+        key = TABLES[table].key
+        assert key, f"{table} has no key"
+        near = holding([f.path for f in self.files(table)], self._log(table).arrow_schema(), key, values)
+        return near.to_table(filter=ds.field(key).isin(pa.array(sorted(values), pa.binary())))
+
     def compact(
         self,
         table: str,
@@ -156,7 +166,10 @@ class Store:
             recent = log.added_after(keep_above)
         chosen = [f for f in self.files(table) if f.path not in recent and f.size < small]
         gone = 0
-        for group in _groups(sorted(chosen, key=lambda f: _place(f, TABLES[table].sort)), target):
+        groups = _groups(sorted(chosen, key=lambda f: _place(f, TABLES[table].sort)), target)
+        if TABLES[table].key:
+            groups += _tiers([f for f in self.files(table) if f.path not in recent and f.size >= small], small)
+        for group in groups:
             if len(group) > 1 or reduce:
                 gone += self._rewrite(table, group, reduce)
         return gone
@@ -247,11 +260,12 @@ class Store:
         return actions
 
     def _rewrite(self, table: str, group: list[AddFile], reduce: Callable[[pa.Table], pa.Table] | None) -> int:
-        rows = dataset(group, self._log(table).arrow_schema()).to_table()
-        rows = (reduce(rows) if reduce else rows).sort_by([(name, "ascending") for name in TABLES[table].sort])
+        rows, sort = dataset(group, self._log(table).arrow_schema()), [(n, "ascending") for n in TABLES[table].sort]
+        parts = (rows.to_table(filter=part) for part in _slices(group, TABLES[table].sort[0]))
         folder = Path(self.fresh(table))
         folder.mkdir()
-        write(rows, folder / "part-0.parquet", TABLES[table])
+        kept = ((reduce(part) if reduce else part).sort_by(sort) for part in parts)
+        write(kept, folder / "part-0.parquet", TABLES[table])
         actions: list[AddAction | RemoveAction] = [*self._durable(table, folder)]
         for action in actions:
             action.data_change = False
@@ -314,6 +328,25 @@ def _groups(files: list[AddFile], target: int) -> list[list[AddFile]]:
         groups[-1].append(file)
         size += file.size
     return groups
+
+
+def _tiers(files: list[AddFile], small: int) -> list[list[AddFile]]:
+    """Files of about one size once there are several: each row is written again a few times in all, and few files are left to ask."""
+    tiers: dict[int, list[AddFile]] = {}
+    for file in files:
+        tiers.setdefault(int(math.log(max(file.size / small, 1), TIER)), []).append(file)
+    return [tier for tier in tiers.values() if len(tier) >= TIER]
+
+
+def _slices(group: list[AddFile], first: str) -> Iterator[ds.Expression | None]:
+    """The parts in which a group is rewritten: all of it, or by its first sorted column when it is too much to hold at once."""
+    found = [side.get(first) for f in group for side in (f.minimum, f.maximum)]
+    numbers = [number for number in found if isinstance(number, int)]
+    if sum(f.size for f in group) <= 2 * TARGET_BYTES or len(numbers) < len(found):
+        yield None
+        return
+    for number in range(min(numbers), max(numbers) + 1):
+        yield ds.field(first) == number
 
 
 def _place(file: AddFile, sort: Sequence[str]) -> tuple[tuple[bool, Any], ...]:

@@ -19,6 +19,7 @@ class Table:
     ddl: str
     statistics: tuple[str, ...]
     sort: tuple[str, ...]
+    key: str = ""  # rows are looked up by this column, among millions: it ends the sort, and row groups are small
 
     @cached_property
     def fields(self) -> dict[str, Any]:
@@ -87,17 +88,20 @@ TABLES: Mapping[str, Table] = {
         " vector map<string,bigint>",
         statistics=("bucket", *_FEED),
         sort=("bucket", "tag"),
+        key="tag",
     ),
     "subjects": Table(
         f"tag binary, bucket int, {_PLACE}, version string, consents map<string,string>, jurisdiction string,"
         " flags array<string>",
         statistics=("bucket", *_FEED),
         sort=("bucket", "tag"),
+        key="tag",
     ),
     "identities": Table(
         f"hash binary, bucket int, {_PLACE}, tag binary, kind string, entity string",
         statistics=("bucket", *_FEED),
         sort=("bucket", "hash"),
+        key="hash",
     ),
     "attempts": Table(
         "lane string, cycle bigint, call string, subscriber string, channel string, intent boolean, started timestamp,"

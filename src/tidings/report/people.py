@@ -32,10 +32,8 @@ def tags_of(settings: Settings, store: Store, who: str) -> list[bytes]:
     else:
         known = ", ".join(f"{name}:KEY" for name in settings.entities)
         raise Refused("unknown_person", "something else", f"an e-mail, a phone or {known}", "Ask again.")
-    found = store.arrow(
-        "identities", ["tag"], filter=ds.field("hash") == pa.scalar(ring.identifier_hash(kind, value), pa.binary())
-    )
-    return sorted(set(found["tag"].to_pylist()))
+    found = store.lookup("identities", [ring.identifier_hash(kind, value)]) if store.files("identities") else None
+    return [] if found is None else sorted(set(found["tag"].to_pylist()))
 
 
 def events_of(settings: Settings, store: Store, tags: list[bytes]) -> list[dict[str, Any]]:

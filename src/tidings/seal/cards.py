@@ -191,11 +191,18 @@ def _let(value: Column, body: Callable[[Column], Column]) -> Column:
     return F.get(F.transform(F.array(value), body), F.lit(0))
 
 
-_RUN_RE, _STRING_RE, _NUMBER_RE, _CARD_RE = (re.compile(p) for p in (_RUN, _STRING, _NUMBER, CARD))
-_TOKEN_RE, _UUID_RE = re.compile(_TOKEN), re.compile(_UUID)
-# ASCII, as Java reads white space.
-_CODE_HINT_RE, _CODE_FIELD_RE = re.compile(_CODE_HINT, re.ASCII), re.compile(_CODE_FIELD, re.ASCII)
-_ESCAPE_RES = [(re.compile(_ESCAPE + code), meant) for code, meant in _ESCAPES]
+def _python(pattern: str) -> re.Pattern[str]:
+    """The same pattern without possessive quantifiers: Java needs them, and Python before 3.11.5 gets groups of them wrong.
+
+    ASCII, as Java reads white space.
+    """
+    return re.compile(re.sub(r"(?<=[*+?}])\+", "", pattern), re.ASCII)
+
+
+_RUN_RE, _STRING_RE, _NUMBER_RE, _CARD_RE = map(_python, (_RUN, _STRING, _NUMBER, CARD))
+_TOKEN_RE, _UUID_RE = _python(_TOKEN), _python(_UUID)
+_CODE_HINT_RE, _CODE_FIELD_RE = _python(_CODE_HINT), _python(_CODE_FIELD)
+_ESCAPE_RES = [(_python(_ESCAPE + code), meant) for code, meant in _ESCAPES]
 
 
 def mask_text(text: str) -> tuple[str, bool]:

@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tidings import crash, durable
 from tidings.errors import Damaged, Refused
-from tidings.parquet import chunks, is_empty
+from tidings.parquet import chunks, holding, is_empty
 from tidings.seal.keyring import IV_BYTES, SEPARATOR, bucket
 
 SCHEMA = pa.schema([("tag", pa.binary()), ("kid", pa.binary()), ("key", pa.binary())])
@@ -117,9 +117,14 @@ class KeyFiles:
         rows = self._steadily(read).to_pylist()
         return {row["kid"]: (row["tag"], unwrap(self._keks, row["tag"], row["kid"], row["key"])) for row in rows}
 
+    def of(self, tags: Collection[bytes]) -> dict[bytes, tuple[bytes, bytes]]:
+        """kid → (tag, key) of these people, from all their batches."""
+        rows = self._steadily(lambda: self._about(tags)).to_pylist()
+        return {row["kid"]: (row["tag"], unwrap(self._keks, row["tag"], row["kid"], row["key"])) for row in rows}
+
     def find(self, tag: bytes) -> list[tuple[str, bytes, bytes]]:
         """Every (file, kid, key) of one person: from here to their rows, without reading anybody else's bucket."""
-        rows = self._steadily(lambda: self._read(self._holding([tag]), ds.field("tag") == pa.scalar(tag, pa.binary())))
+        rows = self._steadily(lambda: self._about([tag]))
         found = {(r["file"], r["kid"]): unwrap(self._keks, r["tag"], r["kid"], r["key"]) for r in rows.to_pylist()}
         return [(file, kid, key) for (file, kid), key in sorted(found.items())]
 
@@ -182,7 +187,7 @@ class KeyFiles:
                 rows = pa.concat_tables([rows, pq.read_table(path, schema=FILED)])
                 merged.append(path)
         # A crash between the two steps of an earlier compaction leaves rows in both places; here they meet and become one.
-        rows = rows.group_by(FILED.names).aggregate([]).sort_by([("file", "ascending"), ("tag", "ascending")])
+        rows = rows.group_by(FILED.names).aggregate([]).sort_by([("tag", "ascending"), ("file", "ascending")])
         run = folder / f"{durable.unique()}.parquet"
         _replace(run, rows)
         for path in merged:
@@ -200,6 +205,13 @@ class KeyFiles:
         new = ds.dataset(batches, schema=SCHEMA, format="parquet").to_table([*SCHEMA.names, "__filename"], filter=only)
         names = pa.array([path.split("/")[-2] for path in new["__filename"].to_pylist()], pa.string())
         return pa.concat_tables([filed, new.drop_columns("__filename").append_column("file", names)])
+
+    def _about(self, tags: Collection[bytes]) -> pa.Table:
+        """Rows of these people. A person has a row per batch that spoke of them, so the row groups of a run are skipped by tag."""
+        batches = self._batches()  # before the runs: see _holding
+        only = ds.field("tag").isin(pa.array(sorted(tags), pa.binary()))
+        runs = [str(p) for n in sorted({bucket(tag, BUCKETS) for tag in tags}) for p in self._runs(n)]
+        return pa.concat_tables([self._read(batches, only), holding(runs, FILED, "tag", tags).to_table(filter=only)])
 
     def _steadily(self, read: Callable[[], pa.Table]) -> pa.Table:
         """A file may be replaced by its compacted form between listing and opening; then the new list is the right one.
@@ -293,7 +305,7 @@ def _write(rows: pa.Table, path: Path) -> None:
     statistics = [name for name in rows.column_names if name != "key"]
     dictionary = [name for name in rows.column_names if name == "file"]
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as sink:
-        pq.write_table(rows, sink, write_statistics=statistics, use_dictionary=dictionary, row_group_size=65_536)
+        pq.write_table(rows, sink, write_statistics=statistics, use_dictionary=dictionary, row_group_size=4_096)
 
 
 def _checked(path: Path) -> bool:

@@ -9,7 +9,6 @@ from pyspark.sql import types as T
 from tidings.seal.cards import masked_states
 from tidings.stages.decode import CORE, TEXTS, Keys, decode, refused, skipped
 from tidings.stages.dialect import Dialect, load, names
-from tidings.stages.let import Let, Steps, let
 from tidings.stages.message import PROBLEM, inexact, is_blank, is_object, parse, parse_under, problem, refusal, whole
 from tidings.stages.recognise import recognised, unwrapped
 from tidings.stages.verdict import IMAGES
@@ -63,13 +62,11 @@ def change(messages: DataFrame, dialect: str, keys: Keys | None = None) -> DataF
         opened = sound.withColumn("opened", F.when(F.col("sound"), unwrapped(wrappers, parsed)))
         sound = opened.withColumn("parsed", F.col("opened.root")).withColumn("wrapper", F.col("opened.wrapper"))
     spoken = F.when(F.col("sound"), recognised(dialects, parsed)) if dialect == AUTO or wrappers else F.lit(0)
-    # One dialect with one change in a message is what most sources speak: its steps are columns, and there is no list.
-    many = any(each.each for each in dialects)
-    steps = Steps(sound.withColumn("spoken", spoken))
-    changes = _changes(dialects, body, keys or {}, (many, let if many or len(dialects) > 1 else steps.let))
-    decoded = steps.rows.withColumn("changes", changes)
+    decoded = sound.withColumn("spoken", spoken).withColumn("changes", _changes(dialects, body, keys or {}))
     named = _named(wrappers, dialects).alias("dialect")
-    one = [F.lit(0).alias("ordinal"), F.col("changes").alias("core")]
+    # Most dialects put one change in a message; only a list of them is worth the cost of an explode.
+    many = any(each.each for each in dialects)
+    one = [F.lit(0).alias("ordinal"), F.get("changes", F.lit(0)).alias("core")]
     found = [F.posexplode("changes").alias("ordinal", "core")] if many else one
     several = decoded.select(*_CARRIED, "body", "sound", named, *found)
     exact = several.withColumn("core", _exact(F.col("core"), body))
@@ -112,19 +109,15 @@ def _rewrapped(parsed: Column, body: Column, dialects: list[Dialect]) -> Column:
     )
 
 
-def _changes(dialects: list[Dialect], body: Column, keys: Keys, how: tuple[bool, Let]) -> Column:
-    """The decoded change of a sound message, or the one reason why there is none; a list where there may be `many`."""
-    many, let = how
+def _changes(dialects: list[Dialect], body: Column, keys: Keys) -> Column:
+    """The decoded changes of a sound message, or the one reason why there are none."""
     parsed, spoken = F.col("parsed"), F.col("spoken")
-    wrap = F.array if many else lambda core: core
-    chain = F.when(
-        ~F.col("sound"), wrap(F.when(is_blank(body), skipped("blank")).otherwise(refused(problem(refusal(body)))))
-    )
-    chain = chain.when(~is_object(body), wrap(refused(problem("not_an_object"))))
+    unread = F.when(is_blank(body), F.array(skipped("blank"))).otherwise(F.array(refused(problem(refusal(body)))))
+    chain = F.when(~F.col("sound"), unread)
+    chain = chain.when(~is_object(body), F.array(refused(problem("not_an_object"))))
     for place, dialect in enumerate(dialects):
-        made = decode(dialect, parsed, keys, let)
-        chain = chain.when(spoken == place, made if dialect.each else wrap(made))
-    return chain.otherwise(wrap(refused(problem("unknown_dialect", "", "no dialect recognises the message"))))
+        chain = chain.when(spoken == place, decode(dialect, parsed, keys))
+    return chain.otherwise(F.array(refused(problem("unknown_dialect", "", "no dialect recognises the message"))))
 
 
 def _exact(core: Column, body: Column) -> Column:

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from tidings.seal import cards
 from tidings.stages.dialect import FIELDS, Dialect
+from tidings.stages.functions import let
 from tidings.stages.language import SPARK_TYPE, Read, Scope, dotted
-from tidings.stages.let import Let, let
 from tidings.stages.message import inexact_hint, no_problem, problem
 from tidings.stages.shapes import fields, pick, present
 from tidings.stages.verdict import IMAGES, Row, verdict
@@ -24,27 +24,25 @@ TEXTS = {name: f"{name}_json" for name in IMAGES}
 CORE = [*FIELDS, *TEXTS.values(), "skip", "problem", "suspect"]
 
 
-def decode(dialect: Dialect, root: Column, keys: Keys, let: Let = let) -> Column:
-    """A CORE struct; of a dialect that may put several changes into a message, an array of them."""
+def decode(dialect: Dialect, root: Column, keys: Keys) -> Column:
+    """An array of CORE structs: one for a message with one change, one for each item of a message with several."""
     reads = _reads(dialect)
     shape = Shape([read for read in reads if not read.in_item])
 
     def decoded(taken: Column) -> Column:
-        scope = Scope(root, PREFIX, shape.columns(taken), let=let)
-        other = refused(problem("unknown_dialect", "", f"a message of another dialect than {dialect.name}"))
-        made, foreign = _one(dialect, scope, keys), other
-        if dialect.each is not None:
-            made, foreign = _each(dialect, scope, keys), F.array(other)
-        return F.when(dialect.foreign.make(scope), foreign).otherwise(made)
+        scope = Scope(root, PREFIX, shape.columns(taken))
+        made = F.array(_one(dialect, scope, keys)) if dialect.each is None else _each(dialect, scope, keys)
+        foreign = problem("unknown_dialect", "", f"a message of another dialect than {dialect.name}")
+        return F.when(dialect.foreign.make(scope), F.array(refused(foreign))).otherwise(made)
 
     return let(shape.take(root, PREFIX), decoded)
 
 
 def _one(dialect: Dialect, scope: Scope, keys: Keys) -> Column:
     def with_raw(raw: Column) -> Column:
-        return scope.let(_texts(raw, scope.let), lambda text: _core(dialect, scope, Row(raw, text), keys))
+        return let(_texts(raw), lambda text: _core(dialect, scope, Row(raw, text), keys))
 
-    return scope.let(_raw(dialect, scope), with_raw)
+    return let(_raw(dialect, scope), with_raw)
 
 
 def _each(dialect: Dialect, scope: Scope, keys: Keys) -> Column:
@@ -55,7 +53,7 @@ def _each(dialect: Dialect, scope: Scope, keys: Keys) -> Column:
     def with_item(item: Column) -> Column:
         def decoded(taken: Column) -> Column:
             inner = {Read(("@", *read.segments), read.as_type): c for read, c in shape.columns(taken).items()}
-            return _one(dialect, replace(scope, item=item, taken={**scope.taken, **inner}, let=let), keys)
+            return _one(dialect, replace(scope, item=item, taken={**scope.taken, **inner}), keys)
 
         return let(shape.take(item, "$"), decoded)
 
@@ -137,7 +135,7 @@ def _raw(dialect: Dialect, scope: Scope) -> Column:
     return F.struct(*made, skip.alias("skip"))
 
 
-def _texts(raw: Column, let: Let) -> Column:
+def _texts(raw: Column) -> Column:
     """Key and images as canonical text; a JSON null is no text."""
     texts = [F.nullif(F.to_json(raw[name]), F.lit("null")).alias(name) for name in IMAGES]
     return let(F.struct(*texts), lambda t: F.struct(*[t[n].alias(n) for n in IMAGES], _joined(t).alias("all")))
@@ -171,10 +169,10 @@ def _core(dialect: Dialect, scope: Scope, row: Row, keys: Keys) -> Column:
     }
     images = F.struct(*[c.alias(n) for n, c in made.items()], *[c.alias(TEXTS[n]) for n, c in texts.items()])
     kind = _before_kind(dialect, row)
-    return scope.let(images, lambda found: _finished(row, found, kind, verdict(dialect, scope, row, found), scope.let))
+    return let(images, lambda found: _finished(row, found, kind, verdict(dialect, scope, row, found)))
 
 
-def _finished(row: Row, image: Column, before_kind: Column, verdict: Column, let: Let) -> Column:
+def _finished(row: Row, image: Column, before_kind: Column, verdict: Column) -> Column:
     """CORE: the whole change for a good row, only the reason for a skipped or refused one."""
     raw, text = row.raw, row.text
 

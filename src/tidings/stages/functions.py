@@ -15,6 +15,11 @@ TIME_SHAPE = f"^{_STAMP}$"
 QUOTED_TIME = f'^"{_STAMP}"$'
 
 
+def let(value: Column, body: Any) -> Column:
+    """Compute `value` once per row and use it many times; a plain reference would compute it at each use."""
+    return F.get(F.transform(F.array(value), body), F.lit(0))
+
+
 def integer(text: Column) -> Column:
     return text.try_cast("bigint")
 

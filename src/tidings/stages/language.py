@@ -14,8 +14,6 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from tidings.stages.let import Let, let
-
 Segments = tuple[str, ...]
 READ_AS = {"text": "string", "json": "variant", "list": "array<variant>"}
 SPARK_TYPE = {**READ_AS, "time": "timestamp", "test": "boolean"}
@@ -50,7 +48,6 @@ class Scope:
     prefix: str
     taken: Mapping[Read, Column]
     item: Column | None = None
-    let: Let = let
 
     def at(self, read: Read) -> Column:
         return self.taken[read] if read in self.taken else self.direct(read)

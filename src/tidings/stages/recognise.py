@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 
 from tidings.stages.decode import PREFIX, Shape
 from tidings.stages.dialect import Dialect
+from tidings.stages.functions import let
 from tidings.stages.language import Read, Scope
-from tidings.stages.let import let
 
 KAFKA = ("topic", "key", "value", "headers", "timestamp")
 

@@ -7,9 +7,8 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from tidings.stages.functions import QUOTED_TIME, SHARED, TEXT, TIME
+from tidings.stages.functions import QUOTED_TIME, SHARED, TEXT, TIME, let
 from tidings.stages.language import Expression, Function, Grammar, Read, Scope, Wrong, json_path, over
-from tidings.stages.let import let
 from tidings.stages.message import parse as parse_text
 from tidings.stages.message import whole
 

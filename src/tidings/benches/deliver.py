@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,7 +18,8 @@ from tidings.report.account import ends
 from tidings.run import Runner
 from tidings.store import Store
 
-TRICKLE = 100
+ROUNDS, CHANGES = 12, 100  # files after the backlog, and changes in each; the first two only warm up
+WARM = 2
 Say = Callable[[str], None]
 
 
@@ -39,7 +41,7 @@ class _Sink(BaseHTTPRequestHandler):
 
 
 def measure(events: int, subscribers: int, *, say: Say = lambda text: None) -> dict[str, Any]:
-    """Deliveries per second of a backlog beside bare calls to the same sink, then a hundred changes one by one."""
+    """Deliveries per second of a backlog beside bare calls to the same sink, then a file of a hundred changes at a time."""
     root = Path(tempfile.mkdtemp(prefix="tidings-bench-"))
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Sink)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -50,16 +52,16 @@ def measure(events: int, subscribers: int, *, say: Say = lambda text: None) -> d
         settings = operator(root, subscribers, url=url)
         drop(settings.source_path("crm"), messages(events, max(100, events // 10)), 5000)
         runner = Runner(settings)
-        trickle: list[float] = []
+        dropped: list[float] = []
         marks: list[tuple[float, int]] = []
-        runner.progress = lambda said: _note(said, marks)
+        runner.progress = lambda said: _note(said, marks) if not dropped else None
         feeder = threading.Thread(
-            target=_trickle, args=(runner, settings.source_path("crm"), events, trickle, say), daemon=True
+            target=_rounds, args=(runner, settings.source_path("crm"), events, dropped, say), daemon=True
         )
         feeder.start()
         runner.run()
         feeder.join()
-        waits = _waits(Store(settings.data_path / "tables"), events, trickle)
+        waits = _waits(Store(settings.data_path / "tables"), dropped)
         rate = _rate(marks)
         return {
             "events": events,
@@ -96,37 +98,42 @@ def _rate(marks: list[tuple[float, int]]) -> float:
     return sum(count for _, count in marks[1:]) / (marks[-1][0] - marks[0][0])
 
 
-def _trickle(runner: Runner, folder: Path, start: int, dropped: list[float], say: Say) -> None:
-    """After the backlog, one change at a time."""
-    while not runner.stop.is_set() and not runner.quiet():
-        time.sleep(0.2)
-    say("backlog delivered; one hundred changes one by one")
-    for number in range(TRICKLE):
-        line = next(messages(1, 1000, start=start + number))
-        path = folder / f"trickle-{number:04d}.jsonl"
-        path.with_suffix(".part").write_text(line + "\n")
+def _rounds(runner: Runner, folder: Path, start: int, dropped: list[float], say: Say) -> None:
+    """After the backlog, one file after the other, each when the one before is delivered everywhere."""
+    _settle(runner)
+    say(f"backlog delivered; {ROUNDS} files of {CHANGES} changes")
+    for number in range(ROUNDS):
+        lines = list(messages(CHANGES, 1000, start=start + number * CHANGES))
+        path = folder / f"round-{number:04d}.jsonl"
+        path.with_suffix(".part").write_text("\n".join(lines) + "\n")
         dropped.append(time.time())
         path.with_suffix(".part").rename(path)
-        time.sleep(0.25)
-    while not runner.stop.is_set() and not runner.quiet():
-        time.sleep(0.2)
+        _settle(runner)
     runner.stop.set()
 
 
-def _waits(store: Store, backlog: int, dropped: list[float]) -> list[float]:
-    """Seconds from each drop to the last acknowledgement of its event; the journal's order is the order of the drops."""
-    rows = (
-        store.arrow("journal", ["event_id", "recorded", "offset"])
-        .sort_by([("recorded", "ascending"), ("offset", "ascending")])
-        .to_pylist()
-    )
-    late = [row for row in rows if row["recorded"].timestamp() >= dropped[0] - 0.5][-len(dropped) :]
+def _settle(runner: Runner) -> None:
+    """Until nothing was left to do for a second."""
+    since = time.monotonic()
+    while not runner.stop.is_set() and time.monotonic() - since < 1.0:
+        if not runner.quiet():
+            since = time.monotonic()
+        time.sleep(0.02)
+
+
+def _waits(store: Store, dropped: list[float]) -> list[float]:
+    """Seconds from each drop to the last acknowledgement of each of its events."""
+    rows = store.arrow("journal", ["event_id", "recorded"]).to_pylist()
+    begun = {row["event_id"]: row["recorded"].timestamp() for row in rows}
     last: dict[str, float] = {}
-    for (event, _), end in ends(store, {row["event_id"] for row in late}).items():
+    for (event, _), end in ends(store, set(begun)).items():
         if end.at:
             last[event] = max(last.get(event, 0.0), end.at.timestamp())
-    pairs = zip(dropped, late, strict=False)
-    return sorted(last[row["event_id"]] - at for at, row in pairs if row["event_id"] in last)
+    measured = dropped[WARM:]
+    # A file is claimed, and its messages recorded, after it was dropped and before the next one is.
+    return sorted(
+        at - measured[bisect_right(measured, begun[e]) - 1] for e, at in last.items() if begun[e] >= measured[0]
+    )
 
 
 def _at(values: list[float], share: float) -> float:

@@ -16,7 +16,7 @@ import pytest
 CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 
 
-def free_port() -> int:
+def unused() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -43,12 +43,17 @@ def wait_for(log: Path, words: str, child: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.fixture
+def free_port() -> int:
+    return unused()
+
+
+@pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
-    port = free_port()
+    port = unused()
     url = f"spark://127.0.0.1:{port}"
     deploy = "org.apache.spark.deploy"
     log = tmp_path / "master.log"
-    options = ("--host", "127.0.0.1", "--port", str(port), "--webui-port", str(free_port()))
+    options = ("--host", "127.0.0.1", "--port", str(port), "--webui-port", str(unused()))
     with process(log, f"{deploy}.master.Master", *options) as head:
         wait_for(log, "I have been elected leader", head)
         workers = [tmp_path / f"worker{n}.log" for n in (1, 2)]

@@ -1,20 +1,14 @@
-"""One archive of the JVM's classes for all short runs, made by the first of them."""
+"""One JVM for all short runs of this folder, started by the first test that wants it."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
-from checker import check
-from small import small
+from warm import WarmJvm, warm_jvm
 
 
 @pytest.fixture(scope="session")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Written by an undisturbed run, whose history must be right before any other is looked at."""
-    folder = tmp_path_factory.mktemp("archive")
-    with small(folder / "run", "crm", "shop", archive=folder / "classes.jsa") as one:
-        one.world.round()
-        one.finish()
-        assert check(one) == []
-    return folder / "classes.jsa"
+def jvm() -> Iterator[WarmJvm]:
+    with warm_jvm() as one:
+        yield one

@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from warm import WarmJvm
+
 from tidings.settings import Settings, load
 from tidings.store import Store
 
@@ -55,7 +57,7 @@ location: online
 after: keep
 """
 SOURCES = {"crm": CRM, "shop": SHOP}
-# Short runs never repay the second compiler, and loading Spark's classes from an archive saves a fifth of what is left.
+# Short runs never repay the second compiler.
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -Xlog:disable"
 
 
@@ -158,7 +160,7 @@ class Small:
     folder: Path
     world: World
     book: Path
-    archive: Path | None = None  # of the JVM's classes
+    jvm: WarmJvm | None = None
     heads: list[tuple[str, bytes]] = field(default_factory=list)
 
     @property
@@ -186,10 +188,9 @@ class Small:
 
     def start(self, *more: str, crash_at: str = "") -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "tidings.cli", "run", "-C", str(self.folder), *more]
-        jvm = QUICK_JVM
-        if self.archive is not None:
-            jvm += f" -XX:{'SharedArchiveFile' if self.archive.exists() else 'ArchiveClassesAtExit'}={self.archive}"
-        env = os.environ | {"TIDINGS_CRASH_AT": crash_at, "JAVA_TOOL_OPTIONS": jvm, "TIDINGS_DRIVER_MEMORY": "1g"}
+        env = os.environ | {"TIDINGS_CRASH_AT": crash_at, "JAVA_TOOL_OPTIONS": QUICK_JVM, "TIDINGS_DRIVER_MEMORY": "1g"}
+        if self.jvm is not None:
+            env |= self.jvm.free()
         return subprocess.Popen(
             command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
         )
@@ -239,7 +240,7 @@ def operator(folder: Path, url: str, sources: tuple[str, ...]) -> None:
 
 
 @contextmanager
-def small(folder: Path, *sources: str, archive: Path | None = None) -> Iterator[Small]:
+def small(folder: Path, *sources: str, jvm: WarmJvm | None = None) -> Iterator[Small]:
     """A small operator with its subscribers at work; they outlive every crash of ours."""
     sources = sources or tuple(SOURCES)
     folder.mkdir(parents=True, exist_ok=True)
@@ -252,7 +253,7 @@ def small(folder: Path, *sources: str, archive: Path | None = None) -> Iterator[
             assert time.monotonic() < end, "the receiver does not start"
             time.sleep(0.02)
         operator(folder / "operator", announce.read_text(), sources)
-        yield Small(folder / "operator", World(folder / "operator" / "drop", sources), book, archive)
+        yield Small(folder / "operator", World(folder / "operator" / "drop", sources), book, jvm)
     finally:
         receiver.kill()
         receiver.wait()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from checker import check, history_of
 from small import Small, small
+from warm import WarmJvm
 
 from tidings.lock import holder
 from tidings.verbs.status import totals
@@ -35,7 +36,7 @@ def refused_while_it_runs(one: Small, process: subprocess.Popen[str]) -> None:
     assert "Nothing was started" in said
 
 
-def test_nothing_is_skipped_and_nothing_comes_twice(tmp_path: Path) -> None:
+def test_nothing_is_skipped_and_nothing_comes_twice(tmp_path: Path, jvm: WarmJvm) -> None:
     with small(tmp_path, "crm", "shop") as one:
         one.world.round()
         one.world.round()
@@ -45,6 +46,7 @@ def test_nothing_is_skipped_and_nothing_comes_twice(tmp_path: Path) -> None:
         assert process.returncode == 0, said[-2000:]
         assert check(one) == []
 
+        one.jvm = jvm
         repeats_make_no_second_event(one)
         a_deleted_checkpoint_skips_nothing(one)
 

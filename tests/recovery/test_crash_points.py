@@ -14,6 +14,7 @@ import pytest
 import rooms
 from checker import check, history_of, wrong_so_far
 from small import Small, small
+from warm import WarmJvm
 
 import tidings
 from tidings import crash
@@ -63,8 +64,8 @@ def test_every_declared_point_is_run_somewhere() -> None:
 
 
 @pytest.fixture(scope="module")
-def chain(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> Iterator[Small]:
-    with small(tmp_path_factory.mktemp("chain"), "crm", archive=archive) as one:
+def chain(tmp_path_factory: pytest.TempPathFactory, jvm: WarmJvm) -> Iterator[Small]:
+    with small(tmp_path_factory.mktemp("chain"), "crm", jvm=jvm) as one:
         yield one
 
 
@@ -82,8 +83,8 @@ def test_and_after_all_of_them_nothing_is_missing_or_twice(chain: Small) -> None
     assert chain.store.arrow("quarantine", ["code"]).num_rows == chain.world.broken
 
 
-def test_a_source_without_order_keeps_its_promises_too(tmp_path: Path, archive: Path) -> None:
-    with small(tmp_path, "shop", archive=archive) as one:
+def test_a_source_without_order_keeps_its_promises_too(tmp_path: Path, jvm: WarmJvm) -> None:
+    with small(tmp_path, "shop", jvm=jvm) as one:
         for point in UNORDERED:
             one.world.round()
             one.killed_at(point)

@@ -7,7 +7,7 @@ A repeat finds the journal committed and completes what is missing; a batch's ow
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,6 +28,7 @@ from tidings.seal.keyring import new_secret
 from tidings.session import BUCKETS
 from tidings.settings import Settings
 from tidings.shapes import Source
+from tidings.stages.change import UNHEARD
 from tidings.stages.event import Batch
 from tidings.stages.once import built_once
 from tidings.store import Store
@@ -45,6 +46,14 @@ crash.POINTS["emit.written"] = "a batch's files are written, nothing is committe
 crash.POINTS["emit.keys"] = "the key file is in place, the journal is not committed"
 crash.POINTS["emit.journal"] = "the journal is committed, what is remembered is not"
 crash.POINTS["emit.done"] = "everything of a batch is committed, the stream does not know yet"
+
+
+class Unheard(Exception):
+    """Messages in dialects that the source has not spoken before: its plan must be made again. Nothing was written."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self.names = frozenset(names)
+        super().__init__(", ".join(sorted(names)))
 
 
 @dataclass
@@ -112,6 +121,9 @@ class Emitter:
             )
             frame.write.options(**PLAIN).partitionBy("out").parquet(str(folder))
             found = seen.get
+            if found["unheard"]:
+                shutil.rmtree(folder)
+                raise Unheard([found["unheard"]])
             undecided = self.decisions.learn(out.get)
             suspects = found["suspects"] or 0
             if suspects and glance.first is None and self.store.files("journal", where={"source": self.source.name}):
@@ -127,6 +139,8 @@ class Emitter:
         spark, one = rows.sparkSession, one_row(self.settings, batch)
         if size <= BIG:
             small = held.hold(rows)
+            if new := held.unheard(small):
+                raise Unheard(new)
             known_of = held.known_of(self.store, self.keyfiles, batch, small)
             return held.gathered(spark, small, one, known_of), held.glance(small, batch.marks)
         keys, partitions = spark.createDataFrame(one), spark.sparkContext.defaultParallelism
@@ -215,6 +229,7 @@ def _counters(source: Source) -> list[Column]:
         F.count_if(F.col("suspect") & ~F.col("repeat")).alias("suspects"),
         F.count_if(F.col("ahead")).alias("clock_ahead"),
         F.count_if(F.col("masked")).alias("masked"),
+        F.max(F.when(F.col("problem.code") == UNHEARD, F.col("problem.detail"))).alias("unheard"),
         F.min(F.when(F.col("suspect"), when)).alias("first_suspect"),
         F.max(F.when(F.col("suspect"), when)).alias("last_suspect"),
         F.max(F.struct("tick", "counter")).alias("hlc"),

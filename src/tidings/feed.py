@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tidings.emit import Emitter
+from tidings.emit import Emitter, Unheard
 from tidings.flow import reading
+from tidings.progress import Generations
 from tidings.seal.columns import keys_frame
 from tidings.settings import Settings
 from tidings.shapes import Source
@@ -25,11 +26,17 @@ class Feeding:
     drop: files.DropFolder | None
     query: StreamingQuery | None = None
     retired: int = -1
+    news: bool = False  # a dialect was heard for the first time: the query must be started again
 
     def batch(self, rows: DataFrame, number: int) -> None:
         checkpoint = self.emitter.generations.checkpoint / "stream"
         found = files.batch_files(checkpoint, number)
-        self.emitter.emit(rows, number, sum(size for _, size in found))
+        try:
+            self.emitter.emit(rows, number, sum(size for _, size in found))
+        except Unheard as new:
+            self.emitter.generations.heard(*new.names)
+            self.news = True
+            raise
 
     def retire(self) -> None:
         """Put away the files of batches that the stream itself has recorded as done."""
@@ -52,4 +59,5 @@ def source_rows(spark: SparkSession, settings: Settings, source: Source, drop: f
         folder = settings.data_path / "inbox" / source.name
         messages = inbox.messages(inbox.read(spark, folder, max_files=most), source.name, keys.select("k_inbox"))
     with building():
-        return reading(messages, settings, source, keys.select("k_tag"))
+        heard = Generations(settings.data_path, source.name).heard()
+        return reading(messages, settings, source, keys.select("k_tag"), heard)

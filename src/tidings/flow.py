@@ -9,7 +9,7 @@ Nothing here reads, writes, counts or looks at a clock; what it computes depends
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -20,7 +20,7 @@ from tidings.decisions import Decisions
 from tidings.known import KEY, Known
 from tidings.settings import Settings
 from tidings.shapes import Source
-from tidings.stages.change import change
+from tidings.stages.change import AUTO, change
 from tidings.stages.event import Batch, detected, event_columns, numbered, ordered, with_known
 from tidings.stages.journal import narrowed, spread, written
 from tidings.stages.once import built_once
@@ -38,8 +38,10 @@ def contracts_of(settings: Settings, source: Source) -> dict[str, Contract]:
     return {name: settings.entities[name] for name in dict.fromkeys(source.entities.values())}
 
 
-def reading(messages: DataFrame, settings: Settings, source: Source, keys: DataFrame) -> DataFrame:
-    """SUBJECT rows of a source. Built once: everything vendor-shaped happens here."""
+def reading(
+    messages: DataFrame, settings: Settings, source: Source, keys: DataFrame, heard: Collection[str] = ()
+) -> DataFrame:
+    """SUBJECT rows of a source. Built once: everything vendor-shaped happens here. `heard` is for `auto`, see `change`."""
     by_table = {table: settings.entities[name].key for table, name in source.entities.items()}
     site = settings.locations.get((source.banner, source.location or ""))
     banner = settings.banners[source.banner]
@@ -51,7 +53,9 @@ def reading(messages: DataFrame, settings: Settings, source: Source, keys: DataF
         location=source.location,
         locale=site.locale if site else banner.locale,
     )
-    return messages.transform(change, source.dialect, by_table).transform(subject, rules, keys)
+    return messages.transform(change, source.dialect, by_table, heard if source.dialect == AUTO else None).transform(
+        subject, rules, keys
+    )
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from tidings.errors import Damaged
 from tidings.progress import Marks
 from tidings.seal.keyfiles import KeyFiles
 from tidings.seal.keyring import associated, open_payload
+from tidings.stages.change import UNHEARD
 from tidings.stages.event import Batch
 from tidings.store import Store
 
@@ -40,6 +41,12 @@ class Glance:
 def hold(rows: DataFrame) -> pa.Table:
     """The batch's rows, computed once. Writing them again (a new situation was met) does not read them again."""
     return rows.toArrow()
+
+
+def unheard(rows: pa.Table) -> set[str]:
+    """Dialects of messages that the plan of these rows leaves out."""
+    found = [problem for problem in rows["problem"].to_pylist() if problem and problem["code"] == UNHEARD]
+    return {problem["detail"] for problem in found}
 
 
 def gathered(spark: SparkSession, rows: pa.Table, one: pa.Table, known: Mapping[str, pa.Array]) -> DataFrame:

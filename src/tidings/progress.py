@@ -67,6 +67,14 @@ class Generations:
             durable_write(mark, f"g{len(self.all()) + 1:04d}{secrets.token_hex(4)}")
         return mark.read_text()
 
+    def heard(self, *more: str) -> list[str]:
+        """The dialects this source has spoken, with those it speaks now."""
+        place = self.checkpoint / "heard.json"
+        known = json.loads(place.read_text()) if place.exists() else []
+        if not set(more) <= set(known):
+            durable_write(place, json.dumps(sorted({*known, *more})))
+        return sorted({*known, *more})
+
     def all(self) -> list[str]:
         return sorted(p.name for p in self.folder.iterdir()) if self.folder.exists() else []
 

@@ -34,7 +34,10 @@ def rehearse(spark: SparkSession, settings: Settings, source: Source, lines: Seq
     batch = Batch(source.name, "rehearsal", 0, "rehearsal", keeps=True, emit_snapshots=source.snapshot == "emit")
     one = one_row(settings, batch)
     keys = spark.createDataFrame(one.select(["k_tag"]))
-    rows = held.hold(reading(message_frame(spark, source.name, lines), settings, source, keys))
+    messages, heard = message_frame(spark, source.name, lines), set[str]()
+    rows = held.hold(reading(messages, settings, source, keys))
+    while new := held.unheard(rows):
+        rows = held.hold(reading(messages, settings, source, keys, heard := heard | new))
     near = held.gathered(spark, rows, one, held.nothing_known(rows))
     with tempfile.TemporaryDirectory() as scratch:
         decisions = Decisions.load(settings)

@@ -166,6 +166,10 @@ class Runner:
         """A query that ended by itself ended because of an error; say which, without a Java trace."""
         if feed.query is None or feed.query.isActive:
             return
+        if feed.news:
+            feed.news = False
+            feed.query = self._start(feed)
+            return
         error = feed.query.exception()
         cause = self.failure or getattr(feed.emitter, "failure", None)
         if cause is None:

@@ -87,8 +87,9 @@ def _decode(stream: BinaryIO, dialect: str, keys: dict[str, list[str]]) -> None:
     with tempfile.TemporaryDirectory(prefix="tidings-", ignore_cleanup_errors=True) as scratch:
         spark = _session(Path(scratch))
         try:
+            heard: set[str] = set()
             for lines in portions(stream):
-                for said in decoded(spark, lines, dialect, keys):
+                for said in decoded(spark, lines, dialect, keys, heard):
                     sys.stdout.buffer.write(said.encode("utf-8", "surrogateescape") + b"\n")
                 sys.stdout.buffer.flush()
         finally:
@@ -123,14 +124,35 @@ def portions(stream: Iterable[bytes]) -> Iterator[list[bytes]]:
         yield held
 
 
-def decoded(spark: SparkSession, lines: list[bytes], dialect: str, keys: dict[str, list[str]]) -> Iterator[str]:
-    """For every line its answer, in order, through the stage that a running source goes through."""
+def decoded(
+    spark: SparkSession, lines: list[bytes], dialect: str, keys: dict[str, list[str]], heard: set[str] | None = None
+) -> Iterator[str]:
+    """For every line its answer, in order, through the stage that a running source goes through.
+
+    `auto` first finds out which dialects are spoken, then decodes those; `heard` remembers them from portion to portion.
+    """
+    from tidings.stages.change import UNHEARD
+
+    heard, messages = set() if heard is None else heard, _messages(spark, lines)
+    rows = _changes(messages, dialect, keys, heard)
+    while new := {row["problem"]["detail"] for row in rows if row["problem"] and row["problem"]["code"] == UNHEARD}:
+        heard |= new
+        rows = _changes(messages, dialect, keys, heard)
+    answers: dict[int, list[tuple[int, str]]] = {}
+    for row in rows:
+        answers.setdefault(row["line"], []).append((row["ordinal"], _answer(row, lines[row["line"]])))
+    for number in range(len(lines)):
+        several = [text for _, text in sorted(answers[number])]
+        yield several[0] if len(several) == 1 else f"[{', '.join(several)}]"
+
+
+def _changes(messages: DataFrame, dialect: str, keys: dict[str, list[str]], heard: set[str]) -> list[Any]:
     from pyspark.sql import functions as F
 
     from tidings.stages.change import change
     from tidings.stages.decode import TEXTS
 
-    changes = change(_messages(spark, lines), dialect, keys)
+    changes = change(messages, dialect, keys, heard if dialect == AUTO else None)
     said = changes.select(
         "line",
         "ordinal",
@@ -143,12 +165,7 @@ def decoded(spark: SparkSession, lines: list[bytes], dialect: str, keys: dict[st
         "skip",
         "problem",
     )
-    answers: dict[int, list[tuple[int, str]]] = {}
-    for row in said.collect():
-        answers.setdefault(row["line"], []).append((row["ordinal"], _answer(row, lines[row["line"]])))
-    for number in range(len(lines)):
-        several = [text for _, text in sorted(answers[number])]
-        yield several[0] if len(several) == 1 else f"[{', '.join(several)}]"
+    return said.collect()
 
 
 def _messages(spark: SparkSession, lines: list[bytes]) -> DataFrame:

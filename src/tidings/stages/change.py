@@ -9,7 +9,18 @@ from pyspark.sql import types as T
 from tidings.seal.cards import masked_states
 from tidings.stages.decode import CORE, TEXTS, Keys, decode, refused, skipped
 from tidings.stages.dialect import Dialect, load, names
-from tidings.stages.message import PROBLEM, inexact, is_blank, is_list, is_object, parse, parse_under, problem, refusal, whole
+from tidings.stages.message import (
+    PROBLEM,
+    inexact,
+    is_blank,
+    is_list,
+    is_object,
+    parse,
+    parse_under,
+    problem,
+    refusal,
+    whole,
+)
 from tidings.stages.recognise import recognised, unwrapped
 from tidings.stages.verdict import IMAGES
 

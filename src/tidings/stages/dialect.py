@@ -185,7 +185,10 @@ def _checked(name: str, tree: Mapping[str, Any]) -> Dialect:
 
 def _place(tree: Any, grammar: Grammar) -> str:
     """How a person finds the place that an expression reads: a path, the name of a header, or the first of several."""
-    if isinstance(tree, Mapping):
-        first = _place(tree["coalesce"][0], grammar) if "coalesce" in tree else ""
-        return f"headers.{tree['header']}" if "header" in tree else first
-    return dotted(grammar.path(tree)) if tree else ""
+    if isinstance(tree, str) and isinstance(grammar.definitions.get(tree[1:]), Mapping):
+        return _place(grammar.definitions[tree[1:]], grammar)
+    if not isinstance(tree, Mapping):
+        return dotted(grammar.path(tree)) if tree else ""
+    name, body = next(iter(tree.items()))
+    inner = {"coalesce": lambda: body[0], "case": lambda: body[-1].get("else"), "prefer": lambda: body["of"]}
+    return f"headers.{body}" if name == "header" else _place(inner.get(name, lambda: None)(), grammar)

@@ -107,7 +107,9 @@ def _nulls(body: Any, grammar: Grammar, kind: str) -> Expression:
     """A list of names: an object in which each of them is null."""
 
     def make(names: Column) -> Column:
-        texts = F.array_distinct(F.filter(F.transform(names, lambda name: _text_of(name)), lambda text: text.isNotNull()))
+        texts = F.array_distinct(
+            F.filter(F.transform(names, lambda name: _text_of(name)), lambda text: text.isNotNull())
+        )
         nothing = F.transform(texts, lambda _: F.parse_json(F.lit("null")))
         return F.when(F.size(texts) > 0, F.to_variant_object(F.map_from_arrays(texts, nothing)))
 

@@ -232,4 +232,10 @@ TEST: dict[str, Function] = {
     "matches": _matches,
 }
 LIST: dict[str, Function] = {**SHARED, **payloads.LIST}
-FUNCTIONS = {"text": {**TEXT, **payloads.TEXT}, "time": {**TIME, **payloads.TIME}, "json": JSON, "test": TEST, "list": LIST}
+FUNCTIONS = {
+    "text": {**TEXT, **payloads.TEXT},
+    "time": {**TIME, **payloads.TIME},
+    "json": JSON,
+    "test": TEST,
+    "list": LIST,
+}

@@ -95,7 +95,7 @@ def _no_operation(dialect: Dialect, scope: Scope) -> Column:
 def _suspicious(dialect: Dialect, scope: Scope, row: Row) -> Column:
     """Whether any text looks as if the JSON behind it had another type; cheap, and sometimes wrongly so."""
     tests = [row.raw["commit_time"].isNull() & _any_present(dialect.fields["commit_time"], scope)]
-    tests.append(F.coalesce(row.text["key"].rlike(r":[\[{]"), F.lit(False)))
+    tests += [_nested(row.text["key"])] if _key_is_typed(dialect) else []
     taken = {(where, kind): scope.taken.get(Read(where, "string")) for where, kind in dialect.types}
     marked = [F.concat(F.lit(_MARKS[kind]), c) for (_, kind), c in taken.items() if kind in _MARKS and c is not None]
     tests += [F.concat_ws("", *marked).rlike(_OTHER_TYPE)] if marked else []
@@ -107,6 +107,17 @@ def _suspicious(dialect: Dialect, scope: Scope, row: Row) -> Column:
         texts = [scope.taken[read] for read in inside]
         tests += [F.coalesce(*texts).isNull() & scope.direct(Read(where, "string")).isNotNull()] if texts else []
     return reduce(Column.__or__, tests)
+
+
+def _key_is_typed(dialect: Dialect) -> bool:
+    """Whether a value of the key has a declared type and is read as it stands, so that no text shows what it is."""
+    untold = {read.segments for read in dialect.fields["key"].reads if read.as_type == "variant"}
+    return any(where in untold for where, kind in dialect.types if kind in _MARKS)
+
+
+def _nested(text: Column) -> Column:
+    held = F.contains(text, F.lit(":{")) | F.contains(text, F.lit(":["))
+    return F.coalesce(held, F.lit(False))
 
 
 def _any_present(expression: Expression, scope: Scope) -> Column:

@@ -11,7 +11,18 @@ from pyspark.sql import types as T
 from tidings.seal.cards import masked_states
 from tidings.stages.decode import CORE, TEXTS, Keys, decode, refused, skipped
 from tidings.stages.dialect import Dialect, load, names
-from tidings.stages.message import PROBLEM, inexact, is_blank, is_object, parse, parse_under, problem, refusal, whole
+from tidings.stages.message import (
+    PROBLEM,
+    inexact,
+    is_blank,
+    is_list,
+    is_object,
+    parse,
+    parse_under,
+    problem,
+    refusal,
+    whole,
+)
 from tidings.stages.recognise import recognised, unwrapped
 from tidings.stages.verdict import IMAGES
 
@@ -122,7 +133,9 @@ def _changes(dialects: list[Dialect], body: Column, keys: Keys, heard: Collectio
     parsed, spoken = F.col("parsed"), F.col("spoken")
     unread = F.when(is_blank(body), F.array(skipped("blank"))).otherwise(F.array(refused(problem(refusal(body)))))
     chain = F.when(~F.col("sound"), unread)
-    chain = chain.when(~is_object(body), F.array(refused(problem("not_an_object"))))
+    lists = [place for place, dialect in enumerate(dialects) if dialect.takes_list]
+    listed = is_list(body) & F.coalesce(spoken.isin(lists), F.lit(False)) if lists else F.lit(False)
+    chain = chain.when(~is_object(body) & ~listed, F.array(refused(problem("not_an_object"))))
     for place, dialect in enumerate(dialects):
         if heard is None or dialect.name in heard:
             chain = chain.when(spoken == place, decode(dialect, parsed, keys))

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from tidings.seal import cards
 from tidings.stages.dialect import FIELDS, Dialect
 from tidings.stages.functions import let
-from tidings.stages.language import SPARK_TYPE, Read, Scope, dotted
+from tidings.stages.language import SPARK_TYPE, Read, Scope
 from tidings.stages.message import inexact_hint, no_problem, problem
 from tidings.stages.shapes import fields, pick, present
 from tidings.stages.verdict import IMAGES, Row, verdict
@@ -57,11 +57,13 @@ def _each(dialect: Dialect, scope: Scope, keys: Keys) -> Column:
 
         return let(shape.take(item, "$"), decoded)
 
-    items = scope.direct(Read(dialect.each, "array<variant>"))
-    nothing = skipped("empty_transaction")
-    wrong = problem("wrong_type", dotted(dialect.each), "expected a list of changes")
-    chosen = F.when(F.size(items) > 0, F.transform(items, with_item)).when(F.size(items) == 0, F.array(nothing))
-    return chosen.otherwise(F.array(refused(wrong)))
+    def chosen(items: Column) -> Column:
+        nothing = skipped("empty_transaction")
+        wrong = problem("wrong_type", dialect.each_name, "expected a list of changes")
+        several = F.when(F.size(items) > 0, F.transform(items, with_item)).when(F.size(items) == 0, F.array(nothing))
+        return several.otherwise(F.array(refused(wrong)))
+
+    return let(dialect.each.make(scope), chosen)
 
 
 def refused(verdict: Column) -> Column:
@@ -159,6 +161,7 @@ def _core(dialect: Dialect, scope: Scope, row: Row, keys: Keys) -> Column:
 
     image, written = chosen(value), chosen(said)
     configured = _configured(raw["entity"], F.coalesce(image["after"], image["before"]), keys)
+    configured = F.coalesce(configured, dialect.usual_key.make(scope))
     key = F.when(op == "truncate", None).when(said["key"].isNotNull(), value["key"]).otherwise(configured)
     holds = _any_placeholder(dialect, text)
     made = {"key": key, **{name: _clean(dialect, holds, column) for name, column in image.items()}}

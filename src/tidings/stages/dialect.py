@@ -36,6 +36,8 @@ RULES = {
     "bare",
     "define",
     "each",
+    "list",
+    "usual_key",
     "foreign",
     "skip",
     "op_from",
@@ -49,16 +51,22 @@ KNOWN = ABOUT | RULES | set(FIELDS) | {"unwrap", "inside"}
 
 @dataclass(frozen=True)
 class Dialect:
-    """One dialect, as expressions. One with `unwrap` only takes a wrapper off; what is inside speaks one of `inside`."""
+    """One dialect, as expressions. One with `unwrap` only takes a wrapper off; what is inside speaks one of `inside`.
+
+    `takes_list` lets a message be a JSON list; `usual_key` is for an operator who names no key columns.
+    """
 
     name: str
     order: int
     recognise: Expression
     foreign: Expression
     bare: tuple[str, ...]
-    each: Segments | None
+    each: Expression | None
+    each_name: str
+    takes_list: bool
     skips: tuple[tuple[Expression, str], ...]
     fields: Mapping[str, Expression]
+    usual_key: Expression
     op_from: Expression
     op_from_name: str
     types: tuple[tuple[Segments, str], ...]
@@ -158,9 +166,12 @@ def _checked(name: str, tree: Mapping[str, Any]) -> Dialect:
         recognise=grammar.test(tree["recognise"]),
         foreign=grammar.test(tree.get("foreign")),
         bare=tuple(tree.get("bare", ())),
-        each=grammar.path(tree["each"]) if "each" in tree else None,
+        each=grammar.read(tree["each"], "list") if "each" in tree else None,
+        each_name=_place(tree.get("each"), grammar),
+        takes_list=bool(tree.get("list", False)),
         skips=tuple((grammar.test(skip["when"]), str(skip["reason"])) for skip in tree.get("skip", ())),
         fields={field: grammar.read(tree.get(field), kind) for field, kind in FIELDS.items()},
+        usual_key=grammar.json(tree.get("usual_key")),
         op_from=grammar.text(tree.get("op_from")),
         op_from_name=_place(tree.get("op_from"), grammar),
         types=types,
@@ -173,7 +184,11 @@ def _checked(name: str, tree: Mapping[str, Any]) -> Dialect:
 
 
 def _place(tree: Any, grammar: Grammar) -> str:
-    """How a person finds the place that an expression reads: a path, or the name of a header."""
-    if isinstance(tree, Mapping):
-        return f"headers.{tree['header']}" if "header" in tree else ""
-    return dotted(grammar.path(tree)) if tree else ""
+    """How a person finds the place that an expression reads: a path, the name of a header, or the first of several."""
+    if isinstance(tree, str) and isinstance(grammar.definitions.get(tree[1:]), Mapping):
+        return _place(grammar.definitions[tree[1:]], grammar)
+    if not isinstance(tree, Mapping):
+        return dotted(grammar.path(tree)) if tree else ""
+    name, body = next(iter(tree.items()))
+    inner = {"coalesce": lambda: body[0], "case": lambda: body[-1].get("else"), "prefer": lambda: body["of"]}
+    return f"headers.{body}" if name == "header" else _place(inner.get(name, lambda: None)(), grammar)

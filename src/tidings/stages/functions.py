@@ -24,6 +24,15 @@ def integer(text: Column) -> Column:
     return text.try_cast("bigint")
 
 
+def fields(value: Column) -> Column:
+    """An object's fields as a map; NULL for anything else."""
+    return F.try_variant_get(value, "$", "map<string,variant>")
+
+
+def present(value: Column) -> Column:
+    return value.isNotNull() & ~F.is_variant_null(value)
+
+
 def _literal(body: Any, grammar: Grammar, kind: str) -> Expression:
     text = str(body).lower() if isinstance(body, bool) else str(body)
     return Expression("text", lambda scope: F.lit(text), constant=text)
@@ -158,7 +167,8 @@ def _times(per_second: int) -> Function:
             if per_second > 1_000_000:
                 return F.timestamp_micros(F.floor(count / (per_second // 1_000_000)))
             limit = 253_402_300_800 * per_second
-            micros = F.when(F.abs(count) < limit, count * (1_000_000 // per_second))
+            # Not abs(): the smallest integer has no positive one.
+            micros = F.when((count < limit) & (count > -limit), count * (1_000_000 // per_second))
             return F.timestamp_micros(micros)
 
         return over("time", [grammar.text(body)], make)

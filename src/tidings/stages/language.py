@@ -1,8 +1,8 @@
 """The closed language of dialect files: a YAML tree becomes a typed expression, an expression becomes a Column.
 
-Nothing here evaluates text. A string is a path into the message (`value.source.lsn`), `$name` stands for a definition of
-the same file, `@.kind` looks into one element of the list that `each` names, and a mapping with one key calls one of the
-functions in functions.py and shapes.py.
+Nothing here evaluates text. A string is a path into the message (`value.source.lsn`; the empty one is the message itself),
+`$name` stands for a definition of the same file, `@.kind` looks into one element of the list that `each` names, and a
+mapping with one key calls one of the functions in functions.py, shapes.py and payloads.py.
 """
 
 from __future__ import annotations

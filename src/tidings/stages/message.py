@@ -83,6 +83,11 @@ def is_object(body: Column) -> Column:
     return F.startswith(F.ltrim(body, F.lit(_BLANK)), F.lit("{"))
 
 
+def is_list(body: Column) -> Column:
+    """Whether a body that parses is a list."""
+    return F.startswith(F.ltrim(body, F.lit(_BLANK)), F.lit("["))
+
+
 def refusal(body: Column) -> Column:
     """The code for a body whose parse is not whole; costly, so it stands behind a CASE WHEN."""
     bare = _without_strings(body)

@@ -7,7 +7,10 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from tidings.stages import payloads
 from tidings.stages.functions import QUOTED_TIME, SHARED, TEXT, TIME, let
+from tidings.stages.functions import fields as fields
+from tidings.stages.functions import present as present
 from tidings.stages.language import Expression, Function, Grammar, Read, Scope, Wrong, json_path, over
 from tidings.stages.message import parse as parse_text
 from tidings.stages.message import whole
@@ -24,17 +27,8 @@ KINDS = {
 }
 
 
-def fields(value: Column) -> Column:
-    """An object's fields as a map; NULL for anything else."""
-    return F.try_variant_get(value, "$", "map<string,variant>")
-
-
 def is_kind(value: Column, kind: str) -> Column:
     return F.to_json(value).rlike(KINDS[kind])
-
-
-def present(value: Column) -> Column:
-    return value.isNotNull() & ~F.is_variant_null(value)
 
 
 def _object(body: Any, grammar: Grammar, kind: str) -> Expression:
@@ -222,6 +216,7 @@ JSON: dict[str, Function] = {
     "without": _without,
     "prefixed": _prefixed,
     "zip": _zip,
+    **payloads.JSON,
 }
 TEST: dict[str, Function] = {
     "all": _all,
@@ -236,5 +231,11 @@ TEST: dict[str, Function] = {
     "starts": _starts,
     "matches": _matches,
 }
-LIST: dict[str, Function] = {**SHARED}
-FUNCTIONS = {"text": TEXT, "time": TIME, "json": JSON, "test": TEST, "list": LIST}
+LIST: dict[str, Function] = {**SHARED, **payloads.LIST}
+FUNCTIONS = {
+    "text": {**TEXT, **payloads.TEXT},
+    "time": {**TIME, **payloads.TIME},
+    "json": JSON,
+    "test": TEST,
+    "list": LIST,
+}

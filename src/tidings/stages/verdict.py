@@ -35,7 +35,7 @@ def verdict(dialect: Dialect, scope: Scope, row: Row, image: Column) -> Column:
     """The first thing wrong with the message, or null; the exact looks happen only where something is off."""
     op = row.raw["op"]
     said = [F.when(op.isNull(), _no_operation(dialect, scope)), _no_object(dialect, row)]
-    said.append(F.when(_suspicious(dialect, scope, row.raw), _wrong_type(dialect, scope)))
+    said.append(F.when(_suspicious(dialect, scope, row), _wrong_type(dialect, scope)))
     if dialect.needs:
         wanting = op.isin(*[wanted for wanted, _ in dialect.needs]) & _no_image(op, image)
         said.append(F.when(wanting, _unfilled(dialect, scope, op)))
@@ -51,7 +51,7 @@ def _no_object(dialect: Dialect, row: Row) -> Column:
     """A key or an image that is something else than an object; a row that is gone has no image to look at."""
     chain = F.when(row.raw["op"] == "truncate", None)
     for name in IMAGES:
-        where = dotted(_where(dialect.fields[name])) or name
+        where = _only_place(dialect.fields[name]) or name
         wrong = ~F.startswith(row.text[name], F.lit("{"))
         wrong = wrong if name == "key" else wrong & (row.raw["op"] != "tombstone")
         chain = chain.when(wrong, problem("wrong_type", where, "expected an object"))
@@ -79,6 +79,12 @@ def _where(expression: Expression) -> Segments:
     return min((read.segments for read in expression.reads), default=())
 
 
+def _only_place(expression: Expression) -> str:
+    """The place of an image that can come from nowhere else; an image put together has no place to name."""
+    places = {read.segments for read in expression.reads if read.as_type == "variant"}
+    return dotted(*places) if len(places) == 1 else ""
+
+
 def _no_operation(dialect: Dialect, scope: Scope) -> Column:
     where, named = dialect.op_from_name, dialect.op_from.make(scope).isNotNull()
     unknown = problem("unknown_operation", where, "not an operation of this dialect")
@@ -86,9 +92,10 @@ def _no_operation(dialect: Dialect, scope: Scope) -> Column:
     return F.coalesce(_wrong_type(dialect, scope), F.when(named, unknown).otherwise(missing))
 
 
-def _suspicious(dialect: Dialect, scope: Scope, raw: Column) -> Column:
+def _suspicious(dialect: Dialect, scope: Scope, row: Row) -> Column:
     """Whether any text looks as if the JSON behind it had another type; cheap, and sometimes wrongly so."""
-    tests = [raw["commit_time"].isNull() & _any_present(dialect.fields["commit_time"], scope)]
+    tests = [row.raw["commit_time"].isNull() & _any_present(dialect.fields["commit_time"], scope)]
+    tests += [_nested(row.text["key"])] if _key_is_typed(dialect) else []
     taken = {(where, kind): scope.taken.get(Read(where, "string")) for where, kind in dialect.types}
     marked = [F.concat(F.lit(_MARKS[kind]), c) for (_, kind), c in taken.items() if kind in _MARKS and c is not None]
     tests += [F.concat_ws("", *marked).rlike(_OTHER_TYPE)] if marked else []
@@ -100,6 +107,17 @@ def _suspicious(dialect: Dialect, scope: Scope, raw: Column) -> Column:
         texts = [scope.taken[read] for read in inside]
         tests += [F.coalesce(*texts).isNull() & scope.direct(Read(where, "string")).isNotNull()] if texts else []
     return reduce(Column.__or__, tests)
+
+
+def _key_is_typed(dialect: Dialect) -> bool:
+    """Whether a value of the key has a declared type and is read as it stands, so that no text shows what it is."""
+    untold = {read.segments for read in dialect.fields["key"].reads if read.as_type == "variant"}
+    return any(where in untold for where, kind in dialect.types if kind in _MARKS)
+
+
+def _nested(text: Column) -> Column:
+    held = F.contains(text, F.lit(":{")) | F.contains(text, F.lit(":["))
+    return F.coalesce(held, F.lit(False))
 
 
 def _any_present(expression: Expression, scope: Scope) -> Column:

@@ -57,9 +57,8 @@ CHANGE = T.StructType(
     ]
 )
 AUTO = "auto"
-UNHEARD = (
-    "unheard"  # the problem of a message in a dialect that this plan leaves out; whoever sees it makes a larger plan
-)
+# The problem of a message in a dialect that this plan leaves out; whoever sees it makes a larger plan.
+UNHEARD = "unheard"
 _CARRIED = ("source", "place", "arrived", "rank", "file", "line")
 
 
@@ -69,7 +68,7 @@ def change(
     """Every message as one or more changes; a bad message stays a row with its problem, a marker a row with its skip.
 
     `keys` names the key columns per entity for messages that carry no key (`*` stands for every other entity). Of all dialects
-    that `auto` recognises only those `heard` so far are decoded: a plan of all would take a minute to make. Others are UNHEARD.
+    that `auto` recognises only those `heard` so far are decoded; a message in another one is UNHEARD.
     """
     wrappers, dialects = _candidates(dialect)
     body, parsed = F.col("body"), F.col("parsed")
@@ -141,7 +140,7 @@ def _changes(dialects: list[Dialect], body: Column, keys: Keys, heard: Collectio
             chain = chain.when(spoken == place, decode(dialect, parsed, keys))
     if heard is not None:
         name = F.get(F.array(*[F.lit(dialect.name) for dialect in dialects]), spoken)
-        chain = chain.when(spoken.isNotNull(), F.array(refused(problem(UNHEARD, "", name))))
+        chain = chain.when(spoken.isNotNull(), F.array(refused(problem(UNHEARD, "", name), suspect=False)))
     return chain.otherwise(F.array(refused(problem("unknown_dialect", "", "no dialect recognises the message"))))
 
 

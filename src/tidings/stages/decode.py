@@ -66,9 +66,9 @@ def _each(dialect: Dialect, scope: Scope, keys: Keys) -> Column:
     return let(dialect.each.make(scope), chosen)
 
 
-def refused(verdict: Column) -> Column:
+def refused(verdict: Column, *, suspect: bool = True) -> Column:
     """CORE for a message that could not be decoded."""
-    return _blank(problem=verdict)
+    return _blank(problem=verdict, suspect=F.lit(suspect))
 
 
 def skipped(reason: str) -> Column:

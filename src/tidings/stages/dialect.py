@@ -43,6 +43,9 @@ RULES = {
     "needs",
     "placeholders",
     "sparse_before",
+    "key_values",
+    "spare_key",
+    "usual_key",
 }
 KNOWN = ABOUT | RULES | set(FIELDS) | {"unwrap", "inside"}
 
@@ -56,7 +59,8 @@ class Dialect:
     recognise: Expression
     foreign: Expression
     bare: tuple[str, ...]
-    each: Segments | None
+    each: Expression | None
+    each_name: str
     skips: tuple[tuple[Expression, str], ...]
     fields: Mapping[str, Expression]
     op_from: Expression
@@ -65,6 +69,9 @@ class Dialect:
     needs: tuple[tuple[str, Segments], ...]
     placeholders: tuple[str, ...]
     sparse_before: bool
+    key_values: Expression | None
+    spare_key: Expression
+    usual_key: tuple[str, ...]
     unwrap: tuple[tuple[str, Segments], ...]
     inside: tuple[str, ...]
 
@@ -158,7 +165,8 @@ def _checked(name: str, tree: Mapping[str, Any]) -> Dialect:
         recognise=grammar.test(tree["recognise"]),
         foreign=grammar.test(tree.get("foreign")),
         bare=tuple(tree.get("bare", ())),
-        each=grammar.path(tree["each"]) if "each" in tree else None,
+        each=grammar.read(tree["each"], "list") if "each" in tree else None,
+        each_name=_place(tree.get("each"), grammar) or "the list of changes",
         skips=tuple((grammar.test(skip["when"]), str(skip["reason"])) for skip in tree.get("skip", ())),
         fields={field: grammar.read(tree.get(field), kind) for field, kind in FIELDS.items()},
         op_from=grammar.text(tree.get("op_from")),
@@ -167,6 +175,9 @@ def _checked(name: str, tree: Mapping[str, Any]) -> Dialect:
         needs=tuple((op, grammar.path(where)) for op, where in tree.get("needs", {}).items()),
         placeholders=tuple(tree.get("placeholders", ())),
         sparse_before=bool(tree.get("sparse_before", False)),
+        key_values=grammar.read(tree["key_values"], "list") if "key_values" in tree else None,
+        spare_key=grammar.json(tree.get("spare_key")),
+        usual_key=tuple(str(name) for name in tree.get("usual_key", ())),
         unwrap=tuple((field, grammar.path(where)) for field, where in tree.get("unwrap", {}).items()),
         inside=tuple(tree.get("inside", ())),
     )

@@ -7,6 +7,7 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from tidings.stages import rows
 from tidings.stages.functions import QUOTED_TIME, SHARED, TEXT, TIME, let
 from tidings.stages.language import Expression, Function, Grammar, Read, Scope, Wrong, json_path, over
 from tidings.stages.message import parse as parse_text
@@ -222,6 +223,13 @@ JSON: dict[str, Function] = {
     "without": _without,
     "prefixed": _prefixed,
     "zip": _zip,
+    "within": rows.within,
+    "named": rows.named,
+    "picked": rows.picked,
+    "unmarked": rows.unmarked,
+    "sided": rows.sided,
+    "sole": rows.sole,
+    "untyped": rows.untyped,
 }
 TEST: dict[str, Function] = {
     "all": _all,
@@ -235,6 +243,14 @@ TEST: dict[str, Function] = {
     "equals": _equals,
     "starts": _starts,
     "matches": _matches,
+    "covers": rows.covers,
+    "fewer": rows.fewer,
 }
-LIST: dict[str, Function] = {**SHARED}
+LIST: dict[str, Function] = {
+    **SHARED,
+    "within": rows.within,
+    "alone": rows.alone,
+    "numbered": rows.numbered,
+    "unpacked": rows.unpacked,
+}
 FUNCTIONS = {"text": TEXT, "time": TIME, "json": JSON, "test": TEST, "list": LIST}

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from tidings.errors import ConfigurationError, Problem, Refused
-from tidings.stages.language import Expression, Grammar, Segments, Wrong, dotted, line_of, shown
+from tidings.stages.language import READ_AS, Expression, Grammar, Segments, Wrong, dotted, line_of, shown
 from tidings.stages.shapes import FUNCTIONS, KINDS
 
 FIELDS = {
@@ -166,7 +166,7 @@ def _checked(name: str, tree: Mapping[str, Any]) -> Dialect:
         foreign=grammar.test(tree.get("foreign")),
         bare=tuple(tree.get("bare", ())),
         each=grammar.read(tree["each"], "list") if "each" in tree else None,
-        each_name=_place(tree.get("each"), grammar) or "the list of changes",
+        each_name=_listed(grammar.read(tree.get("each"), "list")),
         skips=tuple((grammar.test(skip["when"]), str(skip["reason"])) for skip in tree.get("skip", ())),
         fields={field: grammar.read(tree.get(field), kind) for field, kind in FIELDS.items()},
         op_from=grammar.text(tree.get("op_from")),
@@ -181,6 +181,11 @@ def _checked(name: str, tree: Mapping[str, Any]) -> Dialect:
         unwrap=tuple((field, grammar.path(where)) for field, where in tree.get("unwrap", {}).items()),
         inside=tuple(tree.get("inside", ())),
     )
+
+
+def _listed(each: Expression) -> str:
+    """The place of the list that `each` walks."""
+    return dotted(min((read.segments for read in each.reads if read.as_type == READ_AS["list"]), default=()))
 
 
 def _place(tree: Any, grammar: Grammar) -> str:

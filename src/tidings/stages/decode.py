@@ -14,7 +14,7 @@ from tidings.stages.dialect import FIELDS, Dialect
 from tidings.stages.functions import let
 from tidings.stages.language import SPARK_TYPE, Read, Scope
 from tidings.stages.message import inexact_hint, no_problem, problem
-from tidings.stages.shapes import fields, pick, present
+from tidings.stages.shapes import fields, is_kind, pick, present
 from tidings.stages.verdict import IMAGES, Row, verdict
 
 Keys = Mapping[str, Sequence[str]]
@@ -203,7 +203,8 @@ def _before_kind(dialect: Dialect, row: Row, image: Column) -> Column:
     known = F.map_filter(
         fields(image["before"]), lambda n, v: present(v) & ~F.coalesce(F.array_contains(key, n), F.lit(False))
     )
-    return F.when(F.contains(text, F.lit(":null")) & (F.size(known) == 0), "partial").otherwise(kind)
+    hint = F.contains(text, F.lit(":null")) | (row.raw["op"] == "delete")
+    return F.when(hint & (F.size(known) == 0), "partial").otherwise(kind)
 
 
 def _configured(dialect: Dialect, scope: Scope, entity: Column, image: Column, keys: Keys) -> Column:
@@ -212,7 +213,7 @@ def _configured(dialect: Dialect, scope: Scope, entity: Column, image: Column, k
     Where the operator names none, it is the column that such tables usually have.
     """
     values = dialect.key_values.make(scope) if dialect.key_values else None
-    spare = dialect.spare_key.make(scope)
+    spare = let(dialect.spare_key.make(scope), lambda made: F.when(is_kind(made, "object"), made))
     usual = [by_names(image, values, [name]) for name in dialect.usual_key]
     elsewhere = [by_names(image, values, keys["*"]), spare] if keys.get("*") else [spare, *usual]
     chosen = F.coalesce(*elsewhere)

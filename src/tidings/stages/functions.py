@@ -159,9 +159,10 @@ def _times(per_second: int) -> Function:
             if per_second > 1_000_000:
                 # Whole division: as a double the count would lose its last digits.
                 parts = F.lit(per_second // 1_000_000)
-                return F.timestamp_micros(F.call_function("div", count - F.pmod(count, parts), parts))
+                below = F.when(count % parts < 0, 1).otherwise(0)
+                return F.timestamp_micros(F.call_function("div", count, parts) - below)
             limit = 253_402_300_800 * per_second
-            micros = F.when(F.abs(count) < limit, count * (1_000_000 // per_second))
+            micros = F.when((count > -limit) & (count < limit), count * (1_000_000 // per_second))
             return F.timestamp_micros(micros)
 
         return over("time", [grammar.text(body)], make)

@@ -91,7 +91,8 @@ def named(body: Any, grammar: Grammar, kind: str) -> Expression:
         contents = F.transform(values, lambda each: F.try_variant_get(each, value, "variant"))
         made = F.to_variant_object(F.map_from_arrays(names, contents))
         sound = ~F.exists(names, lambda each: each.isNull()) & (F.size(F.array_distinct(names)) == F.size(names))
-        return F.when(F.size(values) == 0, None).when(sound, made).otherwise(whole_list)
+        nothing = whole_list.isNull() | F.is_variant_null(whole_list) | (F.size(values) == 0)
+        return F.when(F.coalesce(nothing, F.lit(False)), None).when(sound, made).otherwise(_no_object())
 
     return over("json", [grammar.read(body["of"], "list"), grammar.json(body["of"])], make)
 
@@ -166,11 +167,15 @@ def untyped(body: Any, grammar: Grammar, kind: str) -> Expression:
         depth = F.least(F.size(F.regexp_extract_all(text, F.lit(r'\{"[ML]":[\[{]'), F.lit(0))), F.lit(LEVELS))
         flat = F.aggregate(F.sequence(F.lit(0), depth), text, lambda seen, _: _one_level_up(seen))
         shown = F.translate(flat, _LIST + _LIST_END + _MAP + _MAP_END + _DONE, "[]{}")
-        unsound = F.try_variant_get(F.to_variant_object(F.array(F.lit(""))), "$[0]", "variant")
-        made = F.when(_is_flat(flat), F.try_parse_json(shown)).otherwise(unsound)
+        made = F.when(_is_flat(flat), F.try_parse_json(shown)).otherwise(_no_object())
         return F.when(value.isNotNull() & ~F.is_variant_null(value), made)
 
     return over("json", [grammar.json(body)], make)
+
+
+def _no_object() -> Column:
+    """What an image becomes that cannot be read: no object, and so found to be of a wrong type."""
+    return F.try_variant_get(F.to_variant_object(F.array(F.lit(""))), "$[0]", "variant")
 
 
 def _one_level_up(text: Column) -> Column:

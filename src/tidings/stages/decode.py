@@ -14,7 +14,7 @@ from tidings.stages.dialect import FIELDS, Dialect
 from tidings.stages.functions import let
 from tidings.stages.language import SPARK_TYPE, Read, Scope
 from tidings.stages.message import inexact_hint, no_problem, problem
-from tidings.stages.shapes import fields, pick, present
+from tidings.stages.shapes import fields, is_kind, pick, present
 from tidings.stages.verdict import IMAGES, Row, verdict
 
 Keys = Mapping[str, Sequence[str]]
@@ -58,10 +58,9 @@ def _each(dialect: Dialect, scope: Scope, keys: Keys) -> Column:
         return let(shape.take(item, "$"), decoded)
 
     def chosen(items: Column) -> Column:
-        nothing = skipped("empty_transaction")
-        wrong = problem("wrong_type", dialect.each_name, "expected a list of changes")
-        several = F.when(F.size(items) > 0, F.transform(items, with_item)).when(F.size(items) == 0, F.array(nothing))
-        return several.otherwise(F.array(refused(wrong)))
+        wrong = F.array(refused(problem("wrong_type", dialect.each_name, "expected a list of changes")))
+        nothing = F.when(F.size(items) == 0, F.array(skipped("empty_transaction"))).otherwise(wrong)
+        return F.when(F.size(items) > 0, F.transform(items, with_item)).otherwise(nothing)
 
     return let(dialect.each.make(scope), chosen)
 
@@ -160,8 +159,7 @@ def _core(dialect: Dialect, scope: Scope, row: Row, keys: Keys) -> Column:
         return {"before": before, "after": F.when(no_row | is_delete, None).otherwise(of["after"])}
 
     image, written = chosen(value), chosen(said)
-    configured = _configured(raw["entity"], F.coalesce(image["after"], image["before"]), keys)
-    configured = F.coalesce(configured, dialect.usual_key.make(scope))
+    configured = _configured(dialect, scope, raw["entity"], F.coalesce(image["after"], image["before"]), keys)
     key = F.when(op == "truncate", None).when(said["key"].isNotNull(), value["key"]).otherwise(configured)
     holds = _any_placeholder(dialect, text)
     made = {"key": key, **{name: _clean(dialect, holds, column) for name, column in image.items()}}
@@ -171,8 +169,11 @@ def _core(dialect: Dialect, scope: Scope, row: Row, keys: Keys) -> Column:
         **{n: F.when(~holds, column) for n, column in written.items()},
     }
     images = F.struct(*[c.alias(n) for n, c in made.items()], *[c.alias(TEXTS[n]) for n, c in texts.items()])
-    kind = _before_kind(dialect, row)
-    return let(images, lambda found: _finished(row, found, kind, verdict(dialect, scope, row, found)))
+
+    def finished(found: Column) -> Column:
+        return _finished(row, found, _before_kind(dialect, row, found), verdict(dialect, scope, row, found))
+
+    return let(images, finished)
 
 
 def _finished(row: Row, image: Column, before_kind: Column, verdict: Column) -> Column:
@@ -193,27 +194,43 @@ def _finished(row: Row, image: Column, before_kind: Column, verdict: Column) -> 
     return let(verdict, made)
 
 
-def _before_kind(dialect: Dialect, row: Row) -> Column:
+def _before_kind(dialect: Dialect, row: Row, image: Column) -> Column:
     """`partial` for an image in which nothing but the key is known; the vendor writes null for the rest."""
-    kind, text = row.raw["before_kind"], row.text["before"]
+    kind, text = row.raw["before_kind"], row.text["all"]
     if not dialect.sparse_before:
         return kind
-    key = F.map_keys(fields(row.raw["key"]))
+    key = F.map_keys(fields(image["key"]))
     known = F.map_filter(
-        fields(row.raw["before"]), lambda n, v: present(v) & ~F.coalesce(F.array_contains(key, n), F.lit(False))
+        fields(image["before"]), lambda n, v: present(v) & ~F.coalesce(F.array_contains(key, n), F.lit(False))
     )
-    return F.when(F.contains(text, F.lit(":null")) & (F.size(known) == 0), "partial").otherwise(kind)
+    hint = F.contains(text, F.lit(":null")) | (row.raw["op"] == "delete")
+    return F.when(hint & (F.size(known) == 0), "partial").otherwise(kind)
 
 
-def _configured(entity: Column, image: Column, keys: Keys) -> Column:
-    """The key taken from the image by the columns the operator names; `*` is for every other entity."""
-    chosen: Column | None = None
+def _configured(dialect: Dialect, scope: Scope, entity: Column, image: Column, keys: Keys) -> Column:
+    """The key by the columns the operator names (`*` is for every other entity), else the one the vendor made up.
+
+    Where the operator names none, it is the column that such tables usually have.
+    """
+    values = dialect.key_values.make(scope) if dialect.key_values else None
+    spare = let(dialect.spare_key.make(scope), lambda made: F.when(is_kind(made, "object"), made))
+    usual = [by_names(image, values, [name]) for name in dialect.usual_key]
+    elsewhere = [by_names(image, values, keys["*"]), spare] if keys.get("*") else [spare, *usual]
+    chosen = F.coalesce(*elsewhere)
     for name, columns in keys.items():
         if name != "*" and columns:
-            made = pick(image, list(columns))
-            chosen = F.when(entity == name, made) if chosen is None else chosen.when(entity == name, made)
-    fallback = pick(image, list(keys["*"])) if keys.get("*") else F.lit(None).cast("variant")
-    return fallback if chosen is None else chosen.otherwise(fallback)
+            chosen = F.when(entity == name, F.coalesce(by_names(image, values, columns), spare)).otherwise(chosen)
+    return chosen
+
+
+def by_names(image: Column, values: Column | None, names: Sequence[str]) -> Column:
+    """The named columns of the image, or of a key that comes as a list of values in the order of these names."""
+    found = pick(image, list(names))
+    if values is None:
+        return found
+    listed = [F.get(values, F.lit(place)).alias(name) for place, name in enumerate(names)]
+    fits = (F.size(values) == len(names)) & ~F.exists(values, lambda value: ~present(value))
+    return F.coalesce(found, F.when(fits, F.to_variant_object(F.struct(*listed))))
 
 
 def _clean(dialect: Dialect, holds: Column, image: Column) -> Column:

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from tidings.errors import ConfigurationError, Problem, Refused
-from tidings.stages.language import Expression, Grammar, Segments, Wrong, dotted, line_of, shown
+from tidings.stages.language import READ_AS, Expression, Grammar, Segments, Wrong, dotted, line_of, shown
 from tidings.stages.shapes import FUNCTIONS, KINDS
 
 FIELDS = {
@@ -37,7 +37,6 @@ RULES = {
     "define",
     "each",
     "list",
-    "usual_key",
     "foreign",
     "skip",
     "op_from",
@@ -45,6 +44,9 @@ RULES = {
     "needs",
     "placeholders",
     "sparse_before",
+    "key_values",
+    "spare_key",
+    "usual_key",
 }
 KNOWN = ABOUT | RULES | set(FIELDS) | {"unwrap", "inside"}
 
@@ -66,13 +68,15 @@ class Dialect:
     takes_list: bool
     skips: tuple[tuple[Expression, str], ...]
     fields: Mapping[str, Expression]
-    usual_key: Expression
     op_from: Expression
     op_from_name: str
     types: tuple[tuple[Segments, str], ...]
     needs: tuple[tuple[str, Segments], ...]
     placeholders: tuple[str, ...]
     sparse_before: bool
+    key_values: Expression | None
+    spare_key: Expression
+    usual_key: tuple[str, ...]
     unwrap: tuple[tuple[str, Segments], ...]
     inside: tuple[str, ...]
 
@@ -167,20 +171,27 @@ def _checked(name: str, tree: Mapping[str, Any]) -> Dialect:
         foreign=grammar.test(tree.get("foreign")),
         bare=tuple(tree.get("bare", ())),
         each=grammar.read(tree["each"], "list") if "each" in tree else None,
-        each_name=_place(tree.get("each"), grammar),
+        each_name=_place(tree.get("each"), grammar) or _listed(grammar.read(tree.get("each"), "list")),
         takes_list=bool(tree.get("list", False)),
         skips=tuple((grammar.test(skip["when"]), str(skip["reason"])) for skip in tree.get("skip", ())),
         fields={field: grammar.read(tree.get(field), kind) for field, kind in FIELDS.items()},
-        usual_key=grammar.json(tree.get("usual_key")),
         op_from=grammar.text(tree.get("op_from")),
         op_from_name=_place(tree.get("op_from"), grammar),
         types=types,
         needs=tuple((op, grammar.path(where)) for op, where in tree.get("needs", {}).items()),
         placeholders=tuple(tree.get("placeholders", ())),
         sparse_before=bool(tree.get("sparse_before", False)),
+        key_values=grammar.read(tree["key_values"], "list") if "key_values" in tree else None,
+        spare_key=grammar.json(tree.get("spare_key")),
+        usual_key=tuple(str(name) for name in tree.get("usual_key", ())),
         unwrap=tuple((field, grammar.path(where)) for field, where in tree.get("unwrap", {}).items()),
         inside=tuple(tree.get("inside", ())),
     )
+
+
+def _listed(each: Expression) -> str:
+    """The place of the list that `each` walks."""
+    return dotted(min((read.segments for read in each.reads if read.as_type == READ_AS["list"]), default=()))
 
 
 def _place(tree: Any, grammar: Grammar) -> str:

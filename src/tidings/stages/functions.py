@@ -8,9 +8,10 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from tidings.stages import rows
 from tidings.stages.language import Expression, Function, Grammar, Read, Wrong, over, shown
 
-_STAMP = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?"
+_STAMP = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?: ?(?:Z|UTC|[+-]\d\d(?::?\d\d)?))?"
 TIME_SHAPE = f"^{_STAMP}$"
 QUOTED_TIME = f'^"{_STAMP}"$'
 
@@ -165,7 +166,10 @@ def _times(per_second: int) -> Function:
         def make(text: Column) -> Column:
             count = integer(text)
             if per_second > 1_000_000:
-                return F.timestamp_micros(F.floor(count / (per_second // 1_000_000)))
+                # Whole division: as a double the count would lose its last digits.
+                parts = F.lit(per_second // 1_000_000)
+                below = F.when(count % parts < 0, 1).otherwise(0)
+                return F.timestamp_micros(F.call_function("div", count, parts) - below)
             limit = 253_402_300_800 * per_second
             # Not abs(): the smallest integer has no positive one.
             micros = F.when((count < limit) & (count > -limit), count * (1_000_000 // per_second))
@@ -180,7 +184,8 @@ def _iso(body: Any, grammar: Grammar, kind: str) -> Expression:
     """ISO 8601 with a `T` or a blank; without a zone it is UTC (the session's zone)."""
 
     def make(text: Column) -> Column:
-        stamp = F.regexp_replace(text, r"([+-]\d\d)(\d\d)$", "$1:$2")
+        zoned = F.regexp_replace(text, r" ?(Z|UTC|[+-]\d\d)$", "$1")
+        stamp = F.regexp_replace(zoned, r"([+-]\d\d)(\d\d)$", "$1:$2")
         return F.when(text.rlike(TIME_SHAPE), stamp.try_cast("timestamp"))
 
     return over("time", [grammar.text(body)], make)
@@ -200,6 +205,12 @@ TEXT: dict[str, Function] = {
     "divide": _divide,
     "header": _header,
     "ordering": _ordering,
+    "within": rows.within,
+    "padded": rows.padded,
+    "falling": rows.falling,
+    "remainder": rows.remainder,
+    "base64": rows.base64,
+    "joined": rows.joined,
 }
 TIME: dict[str, Function] = {
     **SHARED,

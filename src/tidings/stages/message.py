@@ -31,7 +31,7 @@ PROBLEM = T.StructType(
 
 _BLANK = " \t\r\n"
 # Possessive quantifiers: Java's matcher recurses on the plain ones and a long string would overflow the stack.
-_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _OPEN_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+\\?$'
 _LONE_SURROGATE = r"(?<!\\)((?:\\\\)*+)(?:(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 _NOT_A_NUMBER = r"[-+]?\b(?:NaN|Infinity)\b"
@@ -131,7 +131,7 @@ def _lossy(number: Column) -> Column:
 
 
 def _without_strings(body: Column) -> Column:
-    return F.regexp_replace(body, _STRING, '""')
+    return F.regexp_replace(body, STRING, '""')
 
 
 def _parses(text: Column) -> Column:

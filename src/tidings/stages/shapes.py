@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from tidings.stages import payloads
+from tidings.stages import payloads, rows
 from tidings.stages.functions import QUOTED_TIME, SHARED, TEXT, TIME, let
 from tidings.stages.functions import fields as fields
 from tidings.stages.functions import present as present
@@ -217,6 +217,13 @@ JSON: dict[str, Function] = {
     "prefixed": _prefixed,
     "zip": _zip,
     **payloads.JSON,
+    "within": rows.within,
+    "assembled": rows.assembled,
+    "picked": rows.picked,
+    "unmarked": rows.unmarked,
+    "sided": rows.sided,
+    "sole": rows.sole,
+    "untyped": rows.untyped,
 }
 TEST: dict[str, Function] = {
     "all": _all,
@@ -230,8 +237,17 @@ TEST: dict[str, Function] = {
     "equals": _equals,
     "starts": _starts,
     "matches": _matches,
+    "covers": rows.covers,
+    "fewer": rows.fewer,
 }
-LIST: dict[str, Function] = {**SHARED, **payloads.LIST}
+LIST: dict[str, Function] = {
+    **SHARED,
+    **payloads.LIST,
+    "within": rows.within,
+    "alone": rows.alone,
+    "numbered": rows.numbered,
+    "unpacked": rows.unpacked,
+}
 FUNCTIONS = {
     "text": {**TEXT, **payloads.TEXT},
     "time": {**TIME, **payloads.TIME},

@@ -64,9 +64,11 @@ def _no_image(op: Column, image: Column) -> Column:
 
 def _unfilled(dialect: Dialect, scope: Scope, op: Column) -> Column:
     """The field that must hold this operation's image, when it is absent; an empty image is allowed."""
-    places = {wanted: (scope.prefix + json_path(where), dotted(where)) for wanted, where in dialect.needs}
+    inside = all(where[:1] == ("@",) for _, where in dialect.needs)
+    root = scope.item if inside and scope.item is not None else scope.root
+    places = {wanted: (_path(scope, where), dotted(where)) for wanted, where in dialect.needs}
     path, name = (_looked_up({wanted: pair[n] for wanted, pair in places.items()}, op) for n in (0, 1))
-    filled = present(F.try_variant_get(scope.root, path, "variant"))
+    filled = present(F.try_variant_get(root, path, "variant"))
     return F.when(~filled, problem("missing_field", name, "absent or null"))
 
 
@@ -121,7 +123,7 @@ def _nested(text: Column) -> Column:
 
 
 def _any_present(expression: Expression, scope: Scope) -> Column:
-    texts = [scope.at(read) for read in expression.reads if read.as_type == "string"]
+    texts = [F.nullif(scope.at(read), F.lit("")) for read in expression.reads if read.as_type == "string"]
     return F.coalesce(*texts).isNotNull() if texts else F.lit(False)
 
 
@@ -146,9 +148,12 @@ def _wrong_type(dialect: Dialect, scope: Scope) -> Column:
 
 def _declared(scope: Scope, where: Segments, kind: str) -> Column:
     in_item = where[:1] == ("@",)
-    path = "$" + json_path(where[1:]) if in_item else scope.prefix + json_path(where)
-    entry = {"path": path, "name": dotted(where), "kind": kind, "pattern": KINDS[kind]}
+    entry = {"path": _path(scope, where), "name": dotted(where), "kind": kind, "pattern": KINDS[kind]}
     return F.struct(*[F.lit(text).alias(name) for name, text in entry.items()], F.lit(in_item).alias("in_item"))
+
+
+def _path(scope: Scope, where: Segments) -> str:
+    return "$" + json_path(where[1:]) if where[:1] == ("@",) else scope.prefix + json_path(where)
 
 
 def _walked(root: Column | None, entry: Column) -> Column:

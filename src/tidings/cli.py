@@ -16,6 +16,7 @@ from tidings.errors import TidingsError
 VERBS = {
     "init": "init",
     "check": "check",
+    "source": "source",
     "run": "run",
     "status": "status",
     "timeline": "timeline",

@@ -87,8 +87,11 @@ def _source(folder: Folder, page: Document, source: Source) -> Iterator[Problem]
         yield from _known(page, ("banner",), source.banner, banners, "unknown_banner")
         if source.location is not None and source.banner in banners:
             yield from _known(page, ("location",), source.location, banners[source.banner], "unknown_location")
-    if source.kind == "inbox" and source.path is not None:
-        yield page.problem(("path",), "unknown_key", "a path", "none: an inbox is ours", "Remove it.")
+    if source.kind != "files" and source.path is not None:
+        yield page.problem(("path",), "unknown_key", "a path", f"none: {source.kind} has no drop folder", "Remove it.")
+    if source.kind == "postgresql" and source.connection is None:
+        expected = "a reference to the connection, like env:CRM_DATABASE"
+        yield page.problem(("connection",), "missing_key", "nothing", expected, "Add `connection:`.")
     if source.kind == "files":
         yield from _drop_folder(folder, page, source)
 

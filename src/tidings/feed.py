@@ -13,7 +13,7 @@ from tidings.progress import Generations
 from tidings.seal.columns import keys_frame
 from tidings.settings import Settings
 from tidings.shapes import Source
-from tidings.sources import files, inbox
+from tidings.sources import files, inbox, postgresql
 from tidings.stages.once import building
 
 
@@ -30,13 +30,28 @@ class Feeding:
 
     def batch(self, rows: DataFrame, number: int) -> None:
         checkpoint = self.emitter.generations.checkpoint / "stream"
-        found = files.batch_files(checkpoint, number)
+        sizes = [size for _, size in files.batch_files(checkpoint, number)]
+        if self.source.kind == "postgresql":
+            sizes = [postgresql.batch_bytes(self.capture, checkpoint, number)]
         try:
-            self.emitter.emit(rows, number, sum(size for _, size in found))
+            self.emitter.emit(rows, number, sum(sizes))
         except Unheard as new:
             self.emitter.generations.heard(*new.names)
             self.news = True
             raise
+
+    @property
+    def capture(self) -> postgresql.Capture:
+        return postgresql.capture_of(self.emitter.settings, self.source)
+
+    def waiting(self) -> bool:
+        """Is there input that no finished batch has read?"""
+        if self.source.kind == "postgresql":
+            checkpoint = self.emitter.generations.checkpoint / "stream"
+            return postgresql.behind(self.capture, checkpoint)
+        status = self.query.status if self.query else {}
+        busy = status.get("isTriggerActive") or status.get("isDataAvailable")
+        return bool(busy or (self.drop and self.drop.waiting()))
 
     def retire(self) -> None:
         """Put away the files of batches that the stream itself has recorded as done."""
@@ -53,7 +68,9 @@ def source_rows(spark: SparkSession, settings: Settings, source: Source, drop: f
     """A source's SUBJECT rows as a stream."""
     keys = keys_frame(spark, {f"k_{name}": settings.keyring.derive(name) for name in ("tag", "inbox")})
     most = settings.run.batch_files
-    if drop is not None:
+    if source.kind == "postgresql":
+        messages = postgresql.messages(spark, postgresql.capture_of(settings, source))
+    elif drop is not None:
         messages = files.messages(files.read(spark, drop.claimed, max_files=most), source.name)
     else:
         folder = settings.data_path / "inbox" / source.name

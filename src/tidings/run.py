@@ -156,10 +156,8 @@ class Runner:
         """Is nothing unread, unsent within `patience` seconds, or unattested?"""
         if not self.ready.is_set():
             return False
-        for feed in self.feeds:
-            status = feed.query.status if feed.query else {}
-            if status.get("isTriggerActive") or status.get("isDataAvailable") or (feed.drop and feed.drop.waiting()):
-                return False
+        if any(feed.waiting() for feed in self.feeds):
+            return False
         return self.cycle.idle(patience) and not behind(self.store, self.ledger)
 
     def _check(self, feed: Feeding) -> None:

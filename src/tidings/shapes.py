@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from tidings.contract import (
     DistinctTexts,
@@ -171,8 +171,10 @@ class Source(Model):
     """sources/NAME.yaml: how messages arrive and what they mean."""
 
     name: str = Field(default="", exclude=True, json_schema_extra={"internal": True})
-    kind: Annotated[Literal["files", "inbox"], Field(description="files or inbox")]
+    kind: Annotated[Literal["files", "inbox", "postgresql"], Field(description="files, inbox or postgresql")]
     path: Annotated[Text, Field(description="the drop folder")] | None = None
+    connection: Annotated[SecretRef, Field(description="of a database: host, name, user and password")] | None = None
+    slot: Annotated[Text, Field(pattern=r"^[a-z0-9_]{1,63}$", description="small letters, digits, _")] | None = None
     dialect: Annotated[Name, Field(description="a dialect of the catalogue, or auto")] = "auto"
     entities: Annotated[dict[Text, Name], Field(min_length=1, description="the vendor's table or object → contract")]
     banner: PlaceName
@@ -180,6 +182,15 @@ class Source(Model):
     snapshot: Annotated[Literal["state", "emit"], Field(description="state or emit")] = "state"
     after: Annotated[Literal["archive", "delete", "keep"], Field(description="archive, delete or keep")] = "keep"
     silent_after: Seconds | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_dialect(cls, given: Any) -> Any:
+        """What we read ourselves speaks our own dialect."""
+        if isinstance(given, dict) and given.get("kind") == "postgresql":
+            return {"dialect": "postgresql_wal", **given}
+        return given
+
     images: Annotated[
         Literal["kept", "full"],
         Field(description="full when every message carries its before-image, so that no last image needs to be kept"),

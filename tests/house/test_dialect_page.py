@@ -10,7 +10,7 @@ import yaml
 from tidings.stages.dialect import load, names
 
 PAGE = Path(__file__).parents[2] / "docs" / "dialects.md"
-STATUS = "documented sample"
+STATUS = {"postgresql_wal": "real server"}  # the others: documented samples
 
 
 def row(name: str) -> str:
@@ -19,7 +19,7 @@ def row(name: str) -> str:
     dialect = load(name)
     inner = load(dialect.inside[0]) if dialect.inside else dialect
     ordered = "yes" if inner.fields["ordering"].reads else "no"
-    return f"| `{name}` | {tree['title']} | {ordered} | {tree['confidence'].split()[0]} | {STATUS} |"
+    return f"| `{name}` | {tree['title']} | {ordered} | {tree['confidence'].split()[0]} | {STATUS.get(name, 'documented sample')} |"
 
 
 def test_the_page_and_the_catalogue_agree() -> None:

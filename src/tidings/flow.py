@@ -78,7 +78,7 @@ def gathered(rows: DataFrame, one: DataFrame, known: Known, partitions: int) -> 
 def writing(rows: DataFrame, batch: Batch, context: Context, observe: Observers = (same, same)) -> DataFrame:
     """One frame for all tables, told apart by `out`, of gathered rows; `observe` may count changes and decided events on their way."""
     contracts = contracts_of(context.settings, context.source)
-    rows = rows.transform(ordered, context.already).transform(with_known, batch)
+    rows = rows.transform(ordered, context.already).transform(with_known, batch, contracts)
     rows = rows.transform(detected, contracts, batch).transform(numbered).transform(observe[0])
     events = rows.transform(spread, batch, contracts).withColumns(event_columns(contracts) | narrowed())
     events = events.withColumns(_place(context.settings, context.source))

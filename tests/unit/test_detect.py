@@ -177,3 +177,18 @@ def test_the_same_message_has_the_same_id(spark: SparkSession, settings: Setting
     one, two = told(spark, settings, [line]), told(spark, settings, [message(9, "c", None, image(9)), line])
     assert of(one, 1)[0]["event_id"] == of(two, 1)[0]["event_id"]
     assert of(one, 1)[0]["event_id"][14] == "7"
+
+
+def test_a_subject_told_of_many_times_is_compared_with_what_was_told_last(
+    spark: SparkSession, settings: Settings
+) -> None:
+    count = 1_200
+    lines = [
+        message(1, "u", None, image(1, email=f"n{n}@example.com", tier=f"t{n // 2}"), 10 + n) for n in range(1, count)
+    ]
+    rows = sorted(told(spark, settings, [message(1, "c", None, image(1), 5), *lines]), key=lambda row: row["hlc"])
+    mails = [row for row in rows if row["change_type"] == "email"]
+    assert len(mails) == count - 1
+    assert sum(row["change_type"] == "tier" for row in rows) == count // 2
+    before = [json.loads(row["payload"])["before"]["email"] for row in mails]
+    assert before == ["a@example.com", *[f"n{n}@example.com" for n in range(1, count - 1)]]

@@ -12,7 +12,7 @@ from tidings.contract import Contract
 from tidings.progress import Marks
 from tidings.session import BUCKETS
 from tidings.stages.once import built_once
-from tidings.stages.subject import choose, consent_key, truthy
+from tidings.stages.subject import choose, compared, consent_key, truthy
 
 OFFSETS_PER_BATCH = 1 << 24
 AHEAD_MS = 500  # a commit time further ahead of its arrival does not move our clock
@@ -108,19 +108,18 @@ def _repeat() -> dict[str, Column]:
     return {"repeat": F.col("again") | F.col("journalled").isNotNull()}
 
 
-def with_known(rows: DataFrame, batch: Batch) -> DataFrame:
+def with_known(rows: DataFrame, batch: Batch, contracts: Mapping[str, Contract]) -> DataFrame:
     """The image a change is compared with: the message's own, else the last one of this batch, else the last one committed."""
     if not batch.keeps:
         return rows.withColumns(_told())
-    return rows.withColumns(_seen_in_batch()).withColumns(_compared()).withColumns(_last())
+    return rows.withColumns(_seen_in_batch()).withColumns(_compared(contracts)).withColumns(_last())
 
 
 @built_once
 def _seen_in_batch() -> dict[str, Column]:
     """Without an order of its own a source may repeat a message anywhere in a batch, not only in the next line."""
-    window = Window.partitionBy("bucket", "tag").orderBy("ordering", "rank", "ordinal")
-    earlier = F.collect_list("change_id").over(window.rowsBetween(Window.unboundedPreceding, -1))
-    return {"repeat": F.col("repeat") | (~F.col("ordered") & F.array_contains(earlier, F.col("change_id")))}
+    first = F.min("nth").over(Window.partitionBy("bucket", "change_id"))
+    return {"repeat": F.col("repeat") | (~F.col("ordered") & (F.col("nth") > first))}
 
 
 @built_once
@@ -133,15 +132,24 @@ def _usable() -> Column:
     return fine & F.col("op").isin("insert", "update", "snapshot")
 
 
+def _latest_fields(contracts: Mapping[str, Contract], before: WindowSpec) -> Column:
+    """What earlier rows of the batch last said of each field; field by field, so that a subject told of a thousand times costs a thousand."""
+    said = []
+    for name in dict.fromkeys(name for contract in contracts.values() for name in compared(contract)):
+        value = F.struct(F.lit(name).alias("key"), F.try_element_at(F.col("fields_after"), F.lit(name)).alias("value"))
+        told = F.when(_usable() & F.map_contains_key("fields_after", name), value)
+        said.append(F.last(told, ignorenulls=True).over(before))
+    return F.map_from_entries(F.array_compact(F.array(*said)))
+
+
 @built_once
-def _compared() -> dict[str, Column]:
+def _compared(contracts: Mapping[str, Contract]) -> dict[str, Column]:
     window = Window.partitionBy("bucket", "tag").orderBy("ordering", "rank", "ordinal")
     before = window.rowsBetween(Window.unboundedPreceding, -1)
     usable = _usable()
-    seen = F.collect_list(F.when(usable, F.col("fields_after"))).over(before)
-    start = F.coalesce(F.col("known_fields"), nothing())
-    merged = F.aggregate(seen, start, lambda acc, one: F.map_concat(acc, one))
-    known = F.when((F.size(seen) > 0) | F.col("known_fields").isNotNull(), merged)
+    merged = F.map_concat(F.coalesce(F.col("known_fields"), nothing()), _latest_fields(contracts, before))
+    told = F.coalesce(F.max(F.when(usable, F.lit(True))).over(before), F.lit(False))
+    known = F.when(told | F.col("known_fields").isNotNull(), merged)
     image = F.coalesce(F.last(F.when(usable, F.col("after_json")), ignorenulls=True).over(before), F.col("known_image"))
     without = F.col("before_kind") == "none"
     newest = F.greatest(F.col("known_time"), F.max(F.when(usable, F.col("commit_time"))).over(before))

@@ -57,9 +57,14 @@ def _path(name: str) -> str:
     return "$" + "".join(f"['{part}']" for part in name.split("."))
 
 
+def compared(contract: Contract) -> tuple[str, ...]:
+    """The fields of a contract that are looked at: those whose change means something, and those that say where and who."""
+    return tuple(dict.fromkeys([*contract.key, *contract.fields, *_context_fields(contract)]))
+
+
 def field_map(image: Column, contract: Contract) -> Column:
     """The contract's fields that this image holds, as compared text: absent is absent, null is null."""
-    wanted = tuple(dict.fromkeys([*contract.key, *contract.fields, *_context_fields(contract)]))
+    wanted = compared(contract)
     flat = F.try_variant_get(image, "$", "map<string,string>")
     nested = [name for name in wanted if "." in name]
     for name in nested:

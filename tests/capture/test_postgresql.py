@@ -68,12 +68,17 @@ def prepared(one: Small, address: str) -> None:
     secret.chmod(0o600)
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute("CREATE TABLE customers (id bigint PRIMARY KEY, email text, tier text)")
-    assert "CREATE PUBLICATION" in tidings(one, "install")
+    said, code = tidings(one, "check", "--connect")
+    assert code != 0
+    assert "no slot crm_slot. Run `tidings source install crm`" in said
+    assert "CREATE PUBLICATION" in tidings(one, "source", "install", "crm")[0]
+    assert "connect crm: ready" in tidings(one, "check", "--connect")[0]
 
 
-def tidings(one: Small, verb: str) -> str:
-    command = [sys.executable, "-m", "tidings.cli", "source", verb, "crm", "-C", str(one.folder)]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+def tidings(one: Small, *verb: str) -> tuple[str, int]:
+    command = [sys.executable, "-m", "tidings.cli", *verb, "-C", str(one.folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return done.stdout, done.returncode
 
 
 def test_every_committed_row_once_and_in_order(postgresql: str, tmp_path: Path) -> None:
@@ -94,7 +99,7 @@ def test_every_committed_row_once_and_in_order(postgresql: str, tmp_path: Path) 
             writer.join(30)
         one.finish()
         judged(one, [row for writer in writers for row in writer.committed])
-        assert "pg_drop_replication_slot" in tidings(one, "remove")
+        assert "pg_drop_replication_slot" in tidings(one, "source", "remove", "crm")[0]
         with psycopg.connect(postgresql) as connection:
             assert connection.execute("SELECT count(*) FROM pg_replication_slots").fetchone() == (0,)
 

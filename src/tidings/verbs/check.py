@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidings.errors import SubscriberError
+from tidings.errors import SubscriberError, TidingsError
 from tidings.verbs.options import AsJson, Here, answer, note
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def check(
     directory: Here = Path("."),
     as_json: AsJson = False,
     connect: Annotated[
-        bool, typer.Option("--connect", help="Make one harmless authenticated call per subscriber.")
+        bool, typer.Option("--connect", help="Make one harmless authenticated call per subscriber and database.")
     ] = False,
     subjects: Annotated[int, typer.Option(min=1, help="Records of the backfill in the capacity lines.")] = 1_000_000,
 ) -> None:
@@ -34,6 +34,8 @@ def check(
     settings = verified(directory)
     planned = plan(settings, subjects)
     answers = [_answer_of(settings, name) for name in settings.subscribers] if connect else []
+    databases = [name for name, source in settings.sources.items() if source.kind == "postgresql"] if connect else []
+    answers += [_database_of(settings, name) for name in databases]
     if as_json:
         answer({**planned.as_dict(), **({"connect": answers} if connect else {})})
     else:
@@ -57,7 +59,21 @@ def _answer_of(settings: Settings, name: str) -> dict[str, Any]:
     return {"subscriber": name, "answered": good, "result": said.result, "code": said.code, "status": said.status}
 
 
+def _database_of(settings: Settings, name: str) -> dict[str, Any]:
+    """Whether a database is set up for capture; nothing is read from it."""
+    from tidings.sources.postgresql import capture_of
+
+    row = {"source": name, "answered": True, "result": "ready", "code": "", "status": 0}
+    try:
+        capture_of(settings, settings.sources[name]).verify()
+    except TidingsError as error:
+        return row | {"answered": False, "result": f"{error.found}. {error.what_now}", "code": error.code}
+    return row
+
+
 def _answer_line(row: dict[str, Any]) -> str:
+    if "source" in row:
+        return f"connect {row['source']}: {row['result']}"
     status = f" (HTTP {row['status']})" if row["status"] else ""
     return f"connect {row['subscriber']}: {'answered' if row['answered'] else row['result']} {row['code']}{status}"
 
@@ -68,8 +84,9 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield ""
     for source in plan.sources:
         where = f"{source.banner}/{source.location}" if source.location else source.banner
-        yield f"source {source.name}: {source.kind} {source.path} as {source.dialect}, at {where}"
-        yield f"  snapshot rows: {source.snapshot}; files afterwards: {source.after}"
+        yield f"source {source.name}: {source.kind}{f' {source.path}' if source.path else ''} as {source.dialect}, at {where}"
+        files = f"; files afterwards: {source.after}" if source.kind == "files" else ""
+        yield f"  snapshot rows: {source.snapshot}{files}"
         for table, contract in source.entities.items():
             yield f"  {table} → {contract}"
     yield ""

@@ -41,7 +41,7 @@ def survives(one: Small, kills: int, seed: int) -> None:
     needed = time.monotonic() - begun
     print(f"seed {seed}, a run takes {needed:.1f} s")
     for number in range(kills):
-        seconds = needed * draw.uniform(0.2, 0.8)
+        seconds = needed * draw.uniform(0.3, 1.3)
         print(f"kill {number + 1} after {seconds:.1f} s", flush=True)
         one.world.round()
         killed_after(one, seconds)

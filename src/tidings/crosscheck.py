@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tidings.contract import CHANGE_TYPES, LIFE_CYCLE, Contract
 from tidings.errors import ConfigurationError, Problem, Refused
+from tidings.kinds import EXPECTED, KINDS, OPTIONS
 from tidings.reading import did_you_mean, listed, shown
 from tidings.secret import readable_by_others, resolve
 from tidings.shapes import Operator, Source, Subscriber
@@ -87,18 +88,25 @@ def _source(folder: Folder, page: Document, source: Source) -> Iterator[Problem]
         yield from _known(page, ("banner",), source.banner, banners, "unknown_banner")
         if source.location is not None and source.banner in banners:
             yield from _known(page, ("location",), source.location, banners[source.banner], "unknown_location")
-    if source.kind != "files" and source.path is not None:
-        yield page.problem(("path",), "unknown_key", "a path", f"none: {source.kind} has no drop folder", "Remove it.")
-    if source.kind == "postgresql" and source.connection is None:
-        expected = "a reference to the connection, like env:CRM_DATABASE"
-        yield page.problem(("connection",), "missing_key", "nothing", expected, "Add `connection:`.")
+    yield from _options(page, source)
     if source.kind == "files":
         yield from _drop_folder(folder, page, source)
 
 
+def _options(page: Document, source: Source) -> Iterator[Problem]:
+    """Each kind of source has keys it needs, keys it may have, and no others."""
+    kind = KINDS[source.kind]
+    for name in kind.needs:
+        if getattr(source, name) is None:
+            yield page.problem((name,), "missing_key", "nothing", EXPECTED[name], f"Add `{name}:`.")
+    for name in OPTIONS:
+        if name in source.model_fields_set and name not in (*kind.needs, *kind.may):
+            expected = f"none: a source of kind {source.kind} has no {name}"
+            yield page.problem((name,), "unknown_key", f"{name}", expected, "Remove it.")
+
+
 def _drop_folder(folder: Folder, page: Document, source: Source) -> Iterator[Problem]:
     if source.path is None:
-        yield page.problem(("path",), "missing_key", "nothing", "the drop folder", "Add `path:`.")
         return
     path = (folder.directory / source.path).resolve()
     if not path.is_dir():

@@ -2,19 +2,73 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidings.emit import Emitter, Unheard
+from tidings.errors import SourceStopped
 from tidings.flow import reading
 from tidings.progress import Generations
 from tidings.seal.columns import keys_frame
 from tidings.settings import Settings
 from tidings.shapes import Source
-from tidings.sources import files, inbox, postgresql
+from tidings.sources import files, inbox
+from tidings.sources.tap import Place, Tap
+from tidings.sources.tap import messages as tapped
 from tidings.stages.once import building
+
+UNREACHABLE = "source_unreachable"  # the one trouble that may end by itself
+LONGEST_REST_S = 60.0
+MOST_FALLS = 5  # of a server that says it is well; then it is not the server
+
+
+@dataclass
+class Rest:
+    """A source whose server failed us: asked again, less often each time, until it answers or says what a person must do."""
+
+    falls: int = 0  # without a finished batch between them
+    finished: int = -2
+    until: float | None = None
+    since: float = 0.0
+    trouble: SourceStopped | None = None
+
+    def after(self, tap: Tap, place: Place) -> Literal["start", "rest", "stop"]:
+        now, finished = time.monotonic(), place.finished()
+        if self.until is None:
+            self.falls = 1 if finished > self.finished else self.falls + 1
+            self.finished, self.until = finished, now + min(2.0 ** (self.falls - 2), LONGEST_REST_S)
+            self.since = now if self.falls == 1 else self.since
+        if now < self.until:
+            return "rest"
+        self.trouble, self.until = None, None
+        try:
+            with self.minded():
+                place.behind(tap.verified())  # looking ahead says what reading would stumble over
+                return "start" if self.falls <= MOST_FALLS else "stop"
+            return "rest"
+        except SourceStopped as stopped:
+            self.trouble = stopped
+            return "stop"
+
+    @contextmanager
+    def minded(self) -> Iterator[None]:
+        """A server that cannot be reached is asked again later; whatever else it says is for a person."""
+        try:
+            yield
+        except SourceStopped as stopped:
+            if stopped.code != UNREACHABLE:
+                raise
+            self.trouble, self.until = stopped, time.monotonic() + LONGEST_REST_S / 12
+
+    def waited(self) -> float:
+        """Seconds since the server stopped answering; 0 while it answers."""
+        return time.monotonic() - self.since if self.trouble is not None else 0.0
 
 
 @dataclass
@@ -24,15 +78,16 @@ class Feeding:
     source: Source
     emitter: Emitter
     drop: files.DropFolder | None
+    tap: Tap | None = None
     query: StreamingQuery | None = None
     retired: int = -1
     news: bool = False  # a dialect was heard for the first time: the query must be started again
+    rest: Rest = field(default_factory=lambda: Rest())
 
     def batch(self, rows: DataFrame, number: int) -> None:
-        checkpoint = self.emitter.generations.checkpoint / "stream"
-        sizes = [size for _, size in files.batch_files(checkpoint, number)]
-        if self.source.kind == "postgresql":
-            sizes = [postgresql.batch_bytes(self.capture, checkpoint, number)]
+        sizes = [size for _, size in files.batch_files(self.place.checkpoint, number)]
+        if self.tap is not None:
+            sizes = [self.place.size(self.tap, number)]
         try:
             self.emitter.emit(rows, number, sum(sizes))
         except Unheard as new:
@@ -41,35 +96,41 @@ class Feeding:
             raise
 
     @property
-    def capture(self) -> postgresql.Capture:
-        return postgresql.capture_of(self.emitter.settings, self.source)
+    def place(self) -> Place:
+        return Place(self.emitter.generations.checkpoint / "stream")
 
     def waiting(self) -> bool:
         """Is there input that no finished batch has read?"""
-        if self.source.kind == "postgresql":
-            checkpoint = self.emitter.generations.checkpoint / "stream"
-            return postgresql.behind(self.capture, checkpoint)
+        if self.tap is not None:
+            with self.rest.minded():
+                return self.rest.trouble is not None or self.place.behind(self.tap)
+            return True
         status = self.query.status if self.query else {}
         busy = status.get("isTriggerActive") or status.get("isDataAvailable")
         return bool(busy or (self.drop and self.drop.waiting()))
+
+    def fallen(self) -> Literal["start", "rest", "stop"]:
+        """What to do after the query ended by an error: a server may restart, and only it knows whether a person is needed."""
+        return "stop" if self.tap is None else self.rest.after(self.tap, self.place)
 
     def retire(self) -> None:
         """Put away the files of batches that the stream itself has recorded as done."""
         if self.drop is None:
             return
-        checkpoint = self.emitter.generations.checkpoint / "stream"
-        done = max((int(p.name) for p in (checkpoint / "commits").glob("[0-9]*")), default=-1)
+        done = self.place.finished()
         for number in range(self.retired + 1, done + 1):
-            self.drop.retire([name for name, _ in files.batch_files(checkpoint, number)])
+            self.drop.retire([name for name, _ in files.batch_files(self.place.checkpoint, number)])
         self.retired = max(self.retired, done)
 
 
-def source_rows(spark: SparkSession, settings: Settings, source: Source, drop: files.DropFolder | None) -> DataFrame:
+def source_rows(
+    spark: SparkSession, settings: Settings, source: Source, drop: files.DropFolder | None, tap: Tap | None = None
+) -> DataFrame:
     """A source's SUBJECT rows as a stream."""
     keys = keys_frame(spark, {f"k_{name}": settings.keyring.derive(name) for name in ("tag", "inbox")})
     most = settings.run.batch_files
-    if source.kind == "postgresql":
-        messages = postgresql.messages(spark, postgresql.capture_of(settings, source))
+    if tap is not None:
+        messages = tapped(spark, tap)
     elif drop is not None:
         messages = files.messages(files.read(spark, drop.claimed, max_files=most), source.name)
     else:

@@ -34,6 +34,7 @@ from tidings.session import session
 from tidings.settings import Settings
 from tidings.shapes import Source
 from tidings.sources import files
+from tidings.sources.tap import tap_of
 from tidings.store import Store
 from tidings.watch import Watch
 
@@ -144,6 +145,9 @@ class Runner:
                     feed.drop.claim()
                 feed.retire()
                 self._check(feed)
+            if until_idle and (gone := next((f for f in self.feeds if f.rest.waited() > patience), None)):
+                self.failure = self.failure or gone.rest.trouble
+                return
             if until_idle and self.quiet(patience):
                 quiet_since = quiet_since or time.monotonic()
                 if time.monotonic() - quiet_since > 0.5:
@@ -170,9 +174,14 @@ class Runner:
             return
         error = feed.query.exception()
         cause = self.failure or getattr(feed.emitter, "failure", None)
+        if cause is None and (then := feed.fallen()) != "stop":
+            if then == "start":
+                with feed.rest.minded():
+                    feed.query = self._start(feed)
+            return
         if cause is None:
             told = str(error).splitlines()[0][:300] if error else "the stream ended"
-            cause = SourceStopped(
+            cause = feed.rest.trouble or SourceStopped(
                 "source_failed", f"source {feed.source.name}: {told}", "a running stream", "Run again."
             )
         self.failure = self.failure or cause
@@ -184,7 +193,7 @@ class Runner:
         drop = (
             files.DropFolder(self.settings.source_path(source.name), source.after) if source.kind == "files" else None
         )
-        return Feeding(source, emitter, drop)
+        return Feeding(source, emitter, drop, tap_of(self.settings, source))
 
     def _told(self, counts: Mapping[str, int]) -> None:
         for name, value in counts.items():
@@ -192,7 +201,8 @@ class Runner:
         self.progress({"emitted": dict(self.totals)})
 
     def _start(self, feed: Feeding) -> StreamingQuery:
-        rows = source_rows(self.spark, self.settings, feed.source, feed.drop)
+        feed.tap = feed.tap and feed.tap.verified()
+        rows = source_rows(self.spark, self.settings, feed.source, feed.drop, feed.tap)
         writer = rows.writeStream.queryName(feed.source.name).foreachBatch(self._guarded(feed))
         return writer.option("checkpointLocation", str(feed.emitter.generations.checkpoint / "stream")).start()
 

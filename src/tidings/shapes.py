@@ -21,6 +21,7 @@ from tidings.contract import (
     Whole,
     Wrong,
 )
+from tidings.kinds import KINDS
 
 Semantics = Literal["at-most-once", "at-least-once", "exactly-once"]
 ALERTS = ("deadline_at_risk", "breaker_open", "dead_letters", "silent_source")
@@ -55,6 +56,12 @@ def _network(value: str) -> str:
         ipaddress.ip_network(value)
     except ValueError:
         raise Wrong("a network like 10.0.0.0/8 or one address", "Write it in CIDR form, host bits zero.") from None
+    return value
+
+
+def _kind(value: str) -> str:
+    if value not in KINDS:
+        raise Wrong(f"one of {', '.join(KINDS)}", "Name a kind of source that exists.")
     return value
 
 
@@ -171,10 +178,11 @@ class Source(Model):
     """sources/NAME.yaml: how messages arrive and what they mean."""
 
     name: str = Field(default="", exclude=True, json_schema_extra={"internal": True})
-    kind: Annotated[Literal["files", "inbox", "postgresql"], Field(description="files, inbox or postgresql")]
+    kind: Annotated[str, AfterValidator(_kind), Field(description=f"one of {', '.join(KINDS)}")]
     path: Annotated[Text, Field(description="the drop folder")] | None = None
     connection: Annotated[SecretRef, Field(description="of a database: host, name, user and password")] | None = None
     slot: Annotated[Text, Field(pattern=r"^[a-z0-9_]{1,63}$", description="small letters, digits, _")] | None = None
+    streams: Annotated[DistinctTexts, Field(min_length=1, description="topics, streams or queues")] | None = None
     dialect: Annotated[Name, Field(description="a dialect of the catalogue, or auto")] = "auto"
     entities: Annotated[dict[Text, Name], Field(min_length=1, description="the vendor's table or object → contract")]
     banner: PlaceName
@@ -187,8 +195,8 @@ class Source(Model):
     @classmethod
     def _own_dialect(cls, given: Any) -> Any:
         """What we read ourselves speaks our own dialect."""
-        if isinstance(given, dict) and given.get("kind") == "postgresql":
-            return {"dialect": "postgresql_wal", **given}
+        if isinstance(given, dict) and isinstance(name := given.get("kind"), str) and name in KINDS:
+            return {"dialect": KINDS[name].dialect, **given}
         return given
 
     images: Annotated[

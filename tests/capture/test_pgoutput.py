@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -12,14 +13,15 @@ import pytest
 
 from tidings.errors import SourceStopped
 from tidings.sources.pgoutput import Decoder
-from tidings.sources.postgresql import PEEK, Capture, _records, position
+from tidings.sources.pgserver import Server
+from tidings.sources.postgresql import PEEK, Capture, position
 
 LONG = os.urandom(10_000).hex()  # too large for its row, and not to be compressed
 
 
 @pytest.fixture
 def capture(postgresql: str) -> Iterator[tuple[Capture, psycopg.Connection[Any]]]:
-    made = Capture("odd", "odd_slot", "odd_slot", ("public.Odd Table",), postgresql)
+    made = Capture(Server("odd", postgresql), "odd_slot", "odd_slot", ("public.Odd Table",))
     with psycopg.connect(postgresql, autocommit=True) as connection:
         connection.execute(
             'CREATE TABLE public."Odd Table" (id bigint PRIMARY KEY, mail text, big numeric, f float8, ok boolean, doc jsonb, at timestamptz)'
@@ -35,7 +37,7 @@ def capture(postgresql: str) -> Iterator[tuple[Capture, psycopg.Connection[Any]]
 
 
 def told(capture: Capture, connection: psycopg.Connection[Any]) -> list[dict[str, Any]]:
-    records = list(_records(connection, capture, PEEK, None, None))
+    records = list(capture.records(connection, PEEK, None, None))
     return [json.loads(message.body, parse_float=str) for message in Decoder("here-1").messages(records)]
 
 
@@ -81,15 +83,15 @@ def test_the_whole_row_as_identity_names_no_key(capture: tuple[Capture, psycopg.
 def test_what_stands_in_the_way_is_named_with_its_remedy(capture: tuple[Capture, psycopg.Connection[Any]]) -> None:
     where, _ = capture
     assert where.verify().endswith("-1")
-    lacking = Capture("odd", "no_slot", "odd_slot", ("public.Odd Table",), where.connection)
+    lacking = replace(where, slot="no_slot")
     with pytest.raises(SourceStopped) as stopped:
         lacking.verify()
     assert "no slot no_slot" in stopped.value.found
-    other = Capture("odd", "odd_slot", "odd_slot", ("public.Odd Table", "public.more"), where.connection)
+    other = replace(where, tables=("public.Odd Table", "public.more"))
     with pytest.raises(SourceStopped) as stopped:
         other.verify()
     assert "lacks public.more" in stopped.value.found
-    away = Capture("odd", "odd_slot", "odd_slot", (), "host=127.0.0.1 port=1 user=x password=hunter2")
+    away = replace(where, server=Server("odd", "host=127.0.0.1 port=1 user=x password=hunter2"))
     with pytest.raises(SourceStopped) as stopped:
         away.verify()
     assert "hunter2" not in str(stopped.value) + repr(away)

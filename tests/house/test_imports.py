@@ -7,7 +7,18 @@ import ast
 import pytest
 from source_tree import PACKAGE, files, imports, module_name, tree
 
-SETTINGS = ("yaml_lines", "errors", "contract", "shapes", "reading", "secret", "policy", "crosscheck", "settings")
+SETTINGS = (
+    "yaml_lines",
+    "errors",
+    "contract",
+    "shapes",
+    "reading",
+    "secret",
+    "policy",
+    "crosscheck",
+    "kinds",
+    "settings",
+)
 ABOVE_SETTINGS = (
     "stages",
     "gate",

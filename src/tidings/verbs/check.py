@@ -34,8 +34,7 @@ def check(
     settings = verified(directory)
     planned = plan(settings, subjects)
     answers = [_answer_of(settings, name) for name in settings.subscribers] if connect else []
-    databases = [name for name, source in settings.sources.items() if source.kind == "postgresql"] if connect else []
-    answers += [_database_of(settings, name) for name in databases]
+    answers += [row for name in settings.sources if (row := _server_of(settings, name))] if connect else []
     if as_json:
         answer({**planned.as_dict(), **({"connect": answers} if connect else {})})
     else:
@@ -59,13 +58,16 @@ def _answer_of(settings: Settings, name: str) -> dict[str, Any]:
     return {"subscriber": name, "answered": good, "result": said.result, "code": said.code, "status": said.status}
 
 
-def _database_of(settings: Settings, name: str) -> dict[str, Any]:
-    """Whether a database is set up for capture; nothing is read from it."""
-    from tidings.sources.postgresql import capture_of
+def _server_of(settings: Settings, name: str) -> dict[str, Any] | None:
+    """Whether a source's server is set up for capture; nothing is read from it."""
+    from tidings.sources.tap import tap_of
 
     row = {"source": name, "answered": True, "result": "ready", "code": "", "status": 0}
     try:
-        capture_of(settings, settings.sources[name]).verify()
+        tap = tap_of(settings, settings.sources[name])
+        if tap is None:
+            return None
+        tap.verify()
     except TidingsError as error:
         return row | {"answered": False, "result": f"{error.found}. {error.what_now}", "code": error.code}
     return row

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidings.errors import Refused, SourceStopped
+from tidings.errors import Refused
 from tidings.verbs.options import AsJson, Here, answer
 
 if TYPE_CHECKING:
-    from tidings.sources.postgresql import Capture
+    from tidings.sources.tap import Tap
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The source.")]
 Only = Annotated[bool, typer.Option("--dry-run", help="Show the SQL and run nothing.")]
@@ -27,45 +27,37 @@ def register(app: typer.Typer) -> None:
 
 
 def install(name: Name, dry_run: Only = False, directory: Here = Path("."), as_json: AsJson = False) -> None:
-    """Make the publication and the slot of a PostgreSQL source; the SQL is shown first."""
-    capture = _capture(directory, name)
-    _run(capture, [do for do, _ in capture.statements()], dry_run, as_json)
+    """Make what a source needs on its server: a slot, a table, a trigger; the SQL is shown first."""
+    tap = _tap(directory, name)
+    _run(tap, [do for do, _ in tap.statements()], dry_run, as_json)
 
 
 def remove(name: Name, dry_run: Only = False, directory: Here = Path("."), as_json: AsJson = False) -> None:
-    """Drop what `install` made. Changes that were not read yet are lost with the slot."""
-    capture = _capture(directory, name)
-    _run(capture, [undo for _, undo in reversed(capture.statements())], dry_run, as_json)
+    """Drop what `install` made. Changes that were not read yet are lost with it."""
+    tap = _tap(directory, name)
+    _run(tap, [undo for _, undo in reversed(tap.statements())], dry_run, as_json)
 
 
-def _capture(directory: Path, name: str) -> Capture:
+def _tap(directory: Path, name: str) -> Tap:
     from tidings.settings import load
-    from tidings.sources.postgresql import capture_of
+    from tidings.sources.tap import tap_of
 
     settings = load(directory)
     source = settings.sources.get(name)
-    if source is None or source.kind != "postgresql":
-        known = [one.name for one in settings.sources.values() if one.kind == "postgresql"]
+    tap = tap_of(settings, source) if source else None
+    if tap is None or not tap.statements():
+        readers = {one.name: tap_of(settings, one) for one in settings.sources.values()}
+        known = [one for one, reader in readers.items() if reader and reader.statements()]
         found = f"the source {name}" if source is None else f"the source {name}, which is {source.kind}"
-        raise Refused("unknown_source", found, f"a PostgreSQL source: {', '.join(known) or 'none is declared'}")
-    return capture_of(settings, source)
+        expected = f"a source with something to install: {', '.join(known) or 'none is declared'}"
+        raise Refused("unknown_source", found, expected)
+    return tap
 
 
-def _run(capture: Capture, statements: list[str], dry_run: bool, as_json: bool) -> None:
+def _run(tap: Tap, statements: list[str], dry_run: bool, as_json: bool) -> None:
     if not as_json:
         print("\n".join(f"{statement};" for statement in statements), flush=True)
     if not dry_run:
-        with capture.connected() as connection:
-            import psycopg
-
-            try:
-                for statement in statements:
-                    connection.execute(statement.encode())
-            except psycopg.Error as error:
-                said = error.diag.message_primary or type(error).__name__
-                what_now = "Mend it and run the verb again; what was done stays until `tidings source remove`."
-                raise SourceStopped(
-                    "source_not_ready", f"the server says: {said}", "the SQL to run", what_now
-                ) from None
+        tap.execute(statements)
     if as_json:
-        answer({"source": capture.source, "statements": statements, "done": not dry_run})
+        answer({"source": tap.source, "statements": statements, "done": not dry_run})

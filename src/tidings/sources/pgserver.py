@@ -1,0 +1,74 @@
+"""A PostgreSQL server we may talk to: the connection is a secret and shows in no plan, log or error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tidings.errors import Refused, SourceStopped
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where a source's database is."""
+
+    source: str
+    connection: str = field(repr=False)
+
+    @contextmanager
+    def connected(self) -> Iterator[Connection[Any]]:
+        """A connection whose statements take effect at once."""
+        try:
+            import psycopg
+        except ImportError:
+            raise Refused(
+                "extra_missing", "no PostgreSQL client", "the extra `postgresql`", "pip install 'tidings[postgresql]'"
+            ) from None
+        try:
+            connection = psycopg.connect(self.connection, autocommit=True, connect_timeout=15)
+        except psycopg.OperationalError as error:
+            raise self._unreachable(error) from None
+        try:
+            yield connection
+        except psycopg.OperationalError as error:
+            raise self._unreachable(error) from None
+        finally:
+            connection.close()
+
+    def _unreachable(self, error: Exception) -> SourceStopped:
+        # What the server says may name the user or the database; its class and code do not.
+        said = " ".join(filter(None, [type(error).__name__, getattr(error, "sqlstate", None)]))
+        return SourceStopped(
+            "source_unreachable",
+            f"source {self.source}: {said}",
+            "a PostgreSQL server that lets us in",
+            "Check that it runs and that the connection's user and password are right.",
+        )
+
+    def identity(self, connection: Connection[Any]) -> str:
+        """The name of this server and timeline: what positions belong to."""
+        row = connection.execute(
+            "SELECT system_identifier::text || '-' || timeline_id FROM pg_control_system(), pg_control_checkpoint()"
+        ).fetchone()
+        assert row is not None
+        return str(row[0])
+
+    def execute(self, statements: Sequence[str]) -> None:
+        """Run statements that were shown; what fails says so in the server's words."""
+        with self.connected() as connection:
+            import psycopg
+
+            try:
+                for statement in statements:
+                    connection.execute(statement.encode())
+            except psycopg.Error as error:
+                said = error.diag.message_primary or type(error).__name__
+                what_now = "Mend it and run the verb again; what was done stays until `tidings source remove`."
+                raise SourceStopped(
+                    "source_not_ready", f"the server says: {said}", "the SQL to run", what_now
+                ) from None

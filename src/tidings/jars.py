@@ -103,9 +103,10 @@ def fetched(wanted: Sequence[Jar]) -> list[Path]:
 
 def _fetch(fresh: Path, lacking: Sequence[Jar], wanted: Sequence[Jar]) -> None:
     lines = [
-        f'<dependency org="{jar.group}" name="{jar.name}" rev="{jar.version}" transitive="false"/>' for jar in lacking
+        f'<dependency org="{jar.group}" name="{jar.name}" rev="{jar.version}" conf="default->master"/>'
+        for jar in lacking
     ]
-    info = '<info organisation="tidings" module="jars"/>'
+    info = '<info organisation="tidings" module="jars"/><configurations><conf name="default"/></configurations>'
     (fresh / "ivy.xml").write_text(
         f'<ivy-module version="2.0">{info}<dependencies>{"".join(lines)}</dependencies></ivy-module>'
     )

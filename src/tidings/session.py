@@ -8,6 +8,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -96,8 +97,14 @@ def jvm(jars: Sequence[Path]) -> Any:
     wanted = ",".join(map(str, jars))
     if running is not None and running.getConf().get(JARS) == wanted:
         return running._jvm
-    conf = SparkConf().set(JARS, wanted).set("spark.driver.memory", "256m").set("spark.driver.extraJavaOptions", QUIET)
-    return launch_gateway(conf, {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}).jvm  # type: ignore[no-untyped-call]
+    return _own_gateway(wanted).jvm
+
+
+@cache
+def _own_gateway(jars: str) -> Any:
+    """Kept as long as this process lives: the JVM ends when nobody holds the other end of its standard input."""
+    conf = SparkConf().set(JARS, jars).set("spark.driver.memory", "256m").set("spark.driver.extraJavaOptions", QUIET)
+    return launch_gateway(conf, {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL})  # type: ignore[no-untyped-call]
 
 
 class _Remembered:

@@ -84,16 +84,19 @@ class Feeding:
     rest: Rest = field(default_factory=lambda: Rest())
 
     def batch(self, rows: DataFrame, number: int) -> None:
-        sizes = [size for _, size in files.batch_files(self.place.checkpoint, number)]
-        if self.tap is not None:
-            self.tap.still()
-            sizes = [self.place.size(self.tap, number)]
         try:
-            self.emitter.emit(rows, number, sum(sizes))
+            self.emitter.emit(rows, number, self._size(number))
         except Unheard as new:
             self.emitter.generations.heard(*new.names)
             self.news = True
             raise
+
+    def _size(self, number: int) -> int:
+        """About how many bytes a batch has, of a log that still is what it was."""
+        if self.tap is None:
+            return sum(size for _, size in files.batch_files(self.place.checkpoint, number))
+        self.tap.still()
+        return self.place.size(self.tap, number)
 
     @property
     def place(self) -> Place:

@@ -23,7 +23,7 @@ from tidings.care import tend
 from tidings.decisions import Decisions
 from tidings.emit import Emitter
 from tidings.errors import Refused, SourceStopped, TidingsError
-from tidings.feed import Feeding, source_rows
+from tidings.feed import UNREACHABLE, Feeding, source_rows
 from tidings.gate.again import Again
 from tidings.jars import jars
 from tidings.lanes.cycle import Cycle
@@ -214,7 +214,8 @@ class Runner:
             try:
                 feed.batch(rows, number)
             except TidingsError as error:
-                self.failure = self.failure or error
+                if error.code != UNREACHABLE:  # a server that restarts is waited for
+                    self.failure = self.failure or error
                 raise
 
         return batch

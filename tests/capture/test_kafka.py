@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 from checker import check
-from conftest import unavailable
 from kafka_server import Broker, broker, free_port
 from small import Small, World, small
 
+from tests.capture.conftest import unavailable
 from tidings.errors import SourceStopped
 from tidings.jars import KAFKA, fetched
 from tidings.sources.kafka import Kafka
@@ -189,7 +189,9 @@ def running(one: Small) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
 
 
 def more_arrives(one: Small, process: subprocess.Popen[str], within: float = 240) -> None:

@@ -114,7 +114,7 @@ def test_what_stands_in_the_way_is_told_apart(kafka: Broker, tmp_path: Path) -> 
     wrong = kafka.connection.replace(PASSWORD, "another")
     error = stopped(log_of(kafka, tmp_path, "told", connection=wrong))
     assert (error.code, error.found) == (
-        "source_not_ready",
+        "source_denied",
         "source crm: the brokers refuse us (SaslAuthenticationException)",
     )
     away = kafka.connection.replace(kafka.address, f"127.0.0.1:{free_port()}")

@@ -119,7 +119,9 @@ class Cluster:
                 what_now = (
                     "Mend the credentials behind the reference, or grant their user Describe and Read on the topics."
                 )
-                raise self.stopped(f"the brokers refuse us ({said})", "a user that may read", what_now) from None
+                raise self.stopped(
+                    f"the brokers refuse us ({said})", "a user that may read", what_now, "source_denied"
+                ) from None
             if RETRIABLE in kinds:
                 raise SourceStopped(
                     "source_unreachable",

@@ -8,17 +8,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Kind:
-    """`tap` is the module whose `tap(settings, source)` makes the reader; kinds without one are read by Spark itself."""
+    """`tap` is the module whose `tap(settings, source)` makes the log; kinds without one are folders.
+
+    `jars` names what Spark needs for it and PySpark does not bring (jars.py).
+    """
 
     needs: tuple[str, ...] = ()
     may: tuple[str, ...] = ()
     dialect: str = "auto"
     tap: str = ""
+    jars: str = ""
 
 
 KINDS: Mapping[str, Kind] = {
     "files": Kind(needs=("path",)),
     "inbox": Kind(),
+    "kafka": Kind(needs=("connection", "streams"), tap="tidings.sources.kafka", jars="kafka"),
     "postgresql": Kind(
         needs=("connection",), may=("slot",), dialect="postgresql_wal", tap="tidings.sources.postgresql"
     ),
@@ -26,5 +31,6 @@ KINDS: Mapping[str, Kind] = {
 OPTIONS = tuple(sorted({name for kind in KINDS.values() for name in (*kind.needs, *kind.may)}))
 EXPECTED = {
     "path": "the drop folder",
+    "streams": "the topics, streams or queues to read, like [crm.public.customers]",
     "connection": "a reference to the connection, like env:CRM_DATABASE",
 }

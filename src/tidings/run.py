@@ -23,8 +23,9 @@ from tidings.care import tend
 from tidings.decisions import Decisions
 from tidings.emit import Emitter
 from tidings.errors import Refused, SourceStopped, TidingsError
-from tidings.feed import Feeding, source_rows
+from tidings.feed import UNREACHABLE, Feeding, source_rows
 from tidings.gate.again import Again
+from tidings.jars import jars
 from tidings.lanes.cycle import Cycle
 from tidings.ledger.classes import Ledger
 from tidings.lock import RunLock
@@ -68,7 +69,7 @@ class Runner:
             )
         with RunLock(data):
             self.store = Store(data / "tables")
-            self.spark = session(data, master=self.master, slots=self.settings.run.slots)
+            self.spark = session(data, master=self.master, slots=self.settings.run.slots, jars=jars(self.settings))
             try:
                 with ledger_of(self.settings) as ledger:
                     self._work(ledger, until_idle, patience)
@@ -204,6 +205,8 @@ class Runner:
         feed.tap = feed.tap and feed.tap.verified()
         rows = source_rows(self.spark, self.settings, feed.source, feed.drop, feed.tap)
         writer = rows.writeStream.queryName(feed.source.name).foreachBatch(self._guarded(feed))
+        if feed.tap is not None and feed.tap.every:
+            writer = writer.trigger(processingTime=feed.tap.every)
         return writer.option("checkpointLocation", str(feed.emitter.generations.checkpoint / "stream")).start()
 
     def _guarded(self, feed: Feeding) -> Callable[[DataFrame, int], None]:
@@ -211,7 +214,8 @@ class Runner:
             try:
                 feed.batch(rows, number)
             except TidingsError as error:
-                self.failure = self.failure or error
+                if error.code != UNREACHABLE:  # a server that restarts is waited for
+                    self.failure = self.failure or error
                 raise
 
         return batch

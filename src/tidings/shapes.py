@@ -151,6 +151,13 @@ class RunLimits(Model):
     fast_budget_s: Seconds = 3.0
     slow_budget_s: Seconds = 60.0
     idle_s: Seconds = 1.0
+    jars: (
+        Annotated[
+            Text,
+            Field(description="a folder with the jars that a Kafka source needs, where Maven Central is out of reach"),
+        ]
+        | None
+    ) = None
     shared: Annotated[
         Flag, Field(description="true when every Spark worker sees the data and drop folders under the same path")
     ] = False
@@ -180,7 +187,7 @@ class Source(Model):
     name: str = Field(default="", exclude=True, json_schema_extra={"internal": True})
     kind: Annotated[str, AfterValidator(_kind), Field(description=f"one of {', '.join(KINDS)}")]
     path: Annotated[Text, Field(description="the drop folder")] | None = None
-    connection: Annotated[SecretRef, Field(description="of a database: host, name, user and password")] | None = None
+    connection: Annotated[SecretRef, Field(description="of a server: where it is, user and password")] | None = None
     slot: Annotated[Text, Field(pattern=r"^[a-z0-9_]{1,63}$", description="small letters, digits, _")] | None = None
     streams: Annotated[DistinctTexts, Field(min_length=1, description="topics, streams or queues")] | None = None
     dialect: Annotated[Name, Field(description="a dialect of the catalogue, or auto")] = "auto"

@@ -11,7 +11,7 @@ from tidings.errors import Refused
 from tidings.verbs.options import AsJson, Here, answer
 
 if TYPE_CHECKING:
-    from tidings.sources.tap import Tap
+    from tidings.sources.tap import Log
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The source.")]
 Only = Annotated[bool, typer.Option("--dry-run", help="Show the SQL and run nothing.")]
@@ -38,7 +38,7 @@ def remove(name: Name, dry_run: Only = False, directory: Here = Path("."), as_js
     _run(tap, [undo for _, undo in reversed(tap.statements())], dry_run, as_json)
 
 
-def _tap(directory: Path, name: str) -> Tap:
+def _tap(directory: Path, name: str) -> Log:
     from tidings.settings import load
     from tidings.sources.tap import tap_of
 
@@ -54,7 +54,7 @@ def _tap(directory: Path, name: str) -> Tap:
     return tap
 
 
-def _run(tap: Tap, statements: list[str], dry_run: bool, as_json: bool) -> None:
+def _run(tap: Log, statements: list[str], dry_run: bool, as_json: bool) -> None:
     if not as_json:
         print("\n".join(f"{statement};" for statement in statements), flush=True)
     if not dry_run:

@@ -80,7 +80,10 @@ def change(
         opened = sound.withColumn("opened", F.when(F.col("sound"), unwrapped(wrappers, parsed)))
         sound = opened.withColumn("parsed", F.col("opened.root")).withColumn("wrapper", F.col("opened.wrapper"))
     spoken = F.when(F.col("sound"), recognised(dialects, parsed)) if dialect == AUTO or wrappers else F.lit(0)
-    decoded = sound.withColumn("spoken", spoken).withColumn("changes", _changes(dialects, body, keys or {}, heard))
+    heeded = sound.withColumn("spoken", spoken)
+    if dialect == AUTO:
+        heeded = _unboxed(heeded, dialects)
+    decoded = heeded.withColumn("changes", _changes(dialects, body, keys or {}, heard))
     named = _named(wrappers, dialects).alias("dialect")
     # Most dialects put one change in a message; only a list of them is worth the cost of an explode.
     many = any(each.each for each in dialects if heard is None or each.name in heard)
@@ -124,6 +127,21 @@ def _rewrapped(parsed: Column, body: Column, dialects: list[Dialect]) -> Column:
     rewrapped = parse_under(body, "value")
     return (
         F.when(keyed, parsed).when(parsed.isNotNull() & ~valued & marked, rewrapped).otherwise(parsed).alias("parsed")
+    )
+
+
+def _unboxed(rows: DataFrame, dialects: list[Dialect]) -> DataFrame:
+    """A broker's record that means nothing as a whole is read as its value: what it carries came without a topic."""
+    parsed, spoken = F.col("parsed"), F.col("spoken")
+    value = F.try_variant_get(parsed, "$[0].value", "variant")
+    boxed = spoken.isNull() & F.try_variant_get(parsed, "$[0].topic", "string").isNotNull() & value.isNotNull()
+    inside = F.when(F.col("sound") & boxed, F.to_variant_object(F.array(value)))
+    bare = [place for place, each in enumerate(dialects) if not each.record]
+    named = F.get(F.array(*map(F.lit, bare)), recognised([dialects[place] for place in bare], F.col("inside")))
+    return (
+        rows.withColumn("inside", inside)
+        .withColumn("spoken", F.when(F.col("inside").isNotNull(), named).otherwise(spoken))
+        .withColumn("parsed", F.coalesce("inside", "parsed"))
     )
 
 

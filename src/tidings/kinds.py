@@ -8,12 +8,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Kind:
-    """`tap` is the module whose `tap(settings, source)` makes the reader; kinds without one are read by Spark itself."""
+    """`tap` is the module whose `tap(settings, source)` makes the reader, `queue` the one that empties a queue into the inbox.
+
+    Kinds with neither are read by Spark itself.
+    """
 
     needs: tuple[str, ...] = ()
     may: tuple[str, ...] = ()
     dialect: str = "auto"
     tap: str = ""
+    queue: str = ""
 
 
 KINDS: Mapping[str, Kind] = {
@@ -22,9 +26,13 @@ KINDS: Mapping[str, Kind] = {
     "postgresql": Kind(
         needs=("connection",), may=("slot",), dialect="postgresql_wal", tap="tidings.sources.postgresql"
     ),
+    "dynamodb": Kind(may=("connection",), dialect="dynamodb_streams", tap="tidings.sources.dynamodb"),
+    "kinesis": Kind(needs=("streams",), may=("connection",), tap="tidings.sources.kinesis"),
+    "sqs": Kind(needs=("streams",), may=("connection",), queue="tidings.sources.sqs"),
 }
 OPTIONS = tuple(sorted({name for kind in KINDS.values() for name in (*kind.needs, *kind.may)}))
 EXPECTED = {
     "path": "the drop folder",
     "connection": "a reference to the connection, like env:CRM_DATABASE",
+    "streams": "the streams, topics or queues to read, like [customers]",
 }

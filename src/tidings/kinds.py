@@ -29,6 +29,7 @@ KINDS: Mapping[str, Kind] = {
     "dynamodb": Kind(may=("connection",), dialect="dynamodb_streams", tap="tidings.sources.dynamodb"),
     "kinesis": Kind(needs=("streams",), may=("connection",), tap="tidings.sources.kinesis"),
     "sqs": Kind(needs=("streams",), may=("connection",), queue="tidings.sources.sqs"),
+    "mongodb": Kind(needs=("connection",), dialect="mongodb_changestream", tap="tidings.sources.mongodb"),
 }
 OPTIONS = tuple(sorted({name for kind in KINDS.values() for name in (*kind.needs, *kind.may)}))
 EXPECTED = {

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from aws_server import Endpoint, dynamodb_local, moto
+from emulators import Endpoint, dynamodb_local, moto
 
 from tidings.errors import Refused, SourceStopped
 from tidings.seal.keyring import Keyring, associated, open_payload

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from tidings.errors import Refused, SourceStopped
+from tidings.sources.stops import denied, extra_missing, not_ready, purged, unreachable
 
 PARTS = {
     "region": "region_name",
@@ -46,6 +47,7 @@ GONE = {
     "TableNotFoundException",
 }
 FORGOTTEN = {"TrimmedDataAccessException"}
+ANSWERS = "an AWS service that answers"
 
 
 @dataclass(frozen=True)
@@ -69,48 +71,24 @@ class Account:
         except said.ClientError as error:
             raise self.stopped(code_of(error)) from None
         except (said.NoCredentialsError, said.PartialCredentialsError, said.CredentialRetrievalError) as error:
-            raise self._denied(
-                type(error).__name__, "Name them behind `connection`, or give the machine a role."
-            ) from None
+            what_now = "Name them behind `connection`, or give the machine a role."
+            raise denied(self.source, type(error).__name__, what_now) from None
         except said.BotoCoreError as error:
-            raise self._unreachable(type(error).__name__) from None
+            raise unreachable(self.source, type(error).__name__, ANSWERS) from None
 
     def stopped(self, code: str) -> SourceStopped:
         """The error of an answer's code; what is not listed may pass by itself (throttling, a service that is ill)."""
         if code in EXPIRED:
-            return self._denied(code, "They have expired: put new ones behind the source's `connection` and run again.")
+            what_now = "They have expired: put new ones behind the source's `connection` and run again."
+            return denied(self.source, code, what_now)
         if code in DENIED:
-            return self._denied(code, "Check the key and what its role may read.")
+            return denied(self.source, code)
         if code in FORGOTTEN:
-            return self.purged("records after the place that was read last are no longer kept")
+            return purged(self.source, "records after the place that was read last are no longer kept")
         if code in GONE:
-            return SourceStopped(
-                "source_not_ready",
-                f"source {self.source}: {code}",
-                "the table, stream or queue that is named, in this account and region",
-                "Check the name, the region and the account.",
-            )
-        return self._unreachable(code)
-
-    def purged(self, what: str) -> SourceStopped:
-        return SourceStopped(
-            "source_purged",
-            f"source {self.source}: {what}",
-            "a source that is read before its records are forgotten",
-            "Move the source's checkpoint folder away and run: reading begins at the oldest record that is kept. What was forgotten"
-            " unread comes back only with a snapshot.",
-        )
-
-    def _denied(self, code: str, what_now: str) -> SourceStopped:
-        return SourceStopped("source_denied", f"source {self.source}: {code}", "credentials that are let in", what_now)
-
-    def _unreachable(self, code: str) -> SourceStopped:
-        return SourceStopped(
-            "source_unreachable",
-            f"source {self.source}: {code}",
-            "an AWS service that answers",
-            "Check the region, the endpoint and the network.",
-        )
+            expected = "the table, stream or queue that is named, in this account and region"
+            return not_ready(self.source, code, expected, "Check the name, the region and the account.")
+        return unreachable(self.source, code, ANSWERS)
 
 
 def code_of(error: Any) -> str:
@@ -151,16 +129,12 @@ def _client(service: str, connection: str, source: str) -> Any:
         from botocore import exceptions as said
         from botocore.config import Config
     except ImportError:
-        raise Refused("extra_missing", "no AWS client", "the extra `aws`", "pip install 'tidings[aws]'") from None
+        raise extra_missing("AWS", "aws") from None
     patience = Config(
         retries={"mode": "standard", "max_attempts": 4}, connect_timeout=10, read_timeout=40, user_agent_extra="tidings"
     )
     try:
         return boto3.session.Session().client(service, config=patience, **(parts_of(connection) if connection else {}))
     except (said.NoRegionError, ValueError) as error:
-        raise SourceStopped(
-            "source_not_ready",
-            f"source {source}: {type(error).__name__}",
-            "a region, and an endpoint that is an address",
-            "Name them behind `connection`.",
-        ) from None
+        expected = "a region, and an endpoint that is an address"
+        raise not_ready(source, type(error).__name__, expected, "Name them behind `connection`.") from None

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from tidings.errors import SourceStopped
 from tidings.sources.aws import Account
 from tidings.sources.shards import Page, Record, Shard, Sharded
+from tidings.sources.stops import not_ready
 
 if TYPE_CHECKING:
     from tidings.settings import Settings
@@ -40,9 +40,9 @@ class Tables(Sharded):
         view = told.get("StreamSpecification", {})
         if not view.get("StreamEnabled") or view.get("StreamViewType") not in VIEWS:
             found = view.get("StreamViewType", "no stream") if view.get("StreamEnabled") else "no stream"
-            raise SourceStopped(
-                "source_not_ready",
-                f"source {self.source}: the table {table} has {found}",
+            raise not_ready(
+                self.source,
+                f"the table {table} has {found}",
                 f"a stream with {VIEWS[0]}, or at least {VIEWS[1]}",
                 f"aws dynamodb update-table --table-name {table}"
                 f" --stream-specification StreamEnabled=true,StreamViewType={VIEWS[0]}",

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidings.errors import SourceStopped
 from tidings.sources.aws import Account
 from tidings.sources.record import record_body
 from tidings.sources.shards import Page, Record, Shard, Sharded
+from tidings.sources.stops import not_ready
 
 if TYPE_CHECKING:
     from tidings.settings import Settings
@@ -27,12 +27,8 @@ class Streams(Sharded):
         with self.account.asked():
             for name in self.names:
                 if (status := self._summary(name)["StreamStatus"]) not in ("ACTIVE", "UPDATING"):
-                    raise SourceStopped(
-                        "source_not_ready",
-                        f"source {self.source}: the stream {name} is {status}",
-                        "a stream that is ACTIVE",
-                        "Wait until it is, or make it.",
-                    )
+                    found = f"the stream {name} is {status}"
+                    raise not_ready(self.source, found, "a stream that is ACTIVE", "Wait until it is, or make it.")
             return ", ".join(self._origin(name) for name in self.names)
 
     def _summary(self, name: str) -> dict[str, str]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tidings.sources.aws import Account, code_of
+from tidings.sources.stops import purged
 from tidings.sources.tap import Offset, Taken, Tap
 
 MOST = 20_000  # records of one shard in a batch
@@ -152,9 +153,9 @@ class Sharded(Tap):
     def _not_forgotten(self, start: Offset, listed: Mapping[str, Shard], now: int) -> None:
         unread = [name for name, at in start["shards"].items() if not Position.of(at).ended and name not in listed]
         if unread:
-            raise self.account.purged(f"{unread[0]} was not read to its end and is gone; or its stream was made anew")
+            raise purged(self.source, f"{unread[0]} was not read to its end and is gone; or its stream was made anew")
         if start["seen"] and now - start["seen"] > self.keeps_s():
-            raise self.account.purged("the last look was longer ago than records are kept")
+            raise purged(self.source, "the last look was longer ago than records are kept")
 
     def _begun(self, started: Mapping[str, list[Any]], listed: Mapping[str, Shard]) -> dict[str, Position]:
         """Shards that were begun and are still kept, and those whose turn has come."""
@@ -207,7 +208,7 @@ class Sharded(Tap):
             else:
                 time.sleep(0.2)
         if (at.number, at.count) != (upto.number, upto.count):
-            raise self.account.purged("records of a batch that was begun are no longer kept")
+            raise purged(self.source, "records of a batch that was begun are no longer kept")
 
     def _taken(self, name: str, record: Record) -> Taken:
         return Taken(f"{self.short(name)}/{record.number}", record.micros, f"{record.number:0>60}", record.body)

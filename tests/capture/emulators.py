@@ -1,9 +1,10 @@
-"""Amazon's own DynamoDB Local from Maven Central, and moto from PyPI for Kinesis and SQS: neither knows our client."""
+"""Servers that others wrote to stand in for a vendor's: DynamoDB Local (Amazon's own) and mongo-java-server from Maven Central, moto from PyPI."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -27,6 +28,29 @@ DYNAMODB_LOCAL = """\
 <ivy-module version="2.0"><info organisation="tidings" module="tests"/><dependencies>
 <dependency org="software.amazon.dynamodb" name="DynamoDBLocal" rev="3.3.1" conf="default"/>
 <override org="software.amazon.awssdk" module=".*" matcher="regexp" rev="2.54.15"/></dependencies></ivy-module>
+"""
+MONGO_JAVA_SERVER = """\
+<ivy-module version="2.0"><info organisation="tidings" module="tests"/><dependencies>
+<dependency org="de.bwaldvogel" name="mongo-java-server" rev="1.47.0" conf="default"/></dependencies></ivy-module>
+"""
+# It speaks what a newer driver asks for and names an older version, so it is told to name another.
+MONGO_MAIN = """\
+import de.bwaldvogel.mongo.*;
+import de.bwaldvogel.mongo.backend.memory.MemoryBackend;
+import java.util.List;
+public class Main {
+    public static void main(String[] given) throws Exception {
+        MemoryBackend backend = new MemoryBackend();
+        backend.version(new MongoVersion() {
+            public List<Integer> getVersionArray() { return List.of(5, 0, 0); }
+            public int getWireVersion() { return 9; }
+        });
+        MongoServer server = new MongoServer(backend);
+        server.enableOplog();
+        server.bind("127.0.0.1", Integer.parseInt(given[0]));
+        Thread.currentThread().join();
+    }
+}
 """
 
 
@@ -103,7 +127,7 @@ def from_maven(name: str, module: str, timeout: float = 600) -> Path:
 
 @contextmanager
 def running(command: list[str], port: int) -> Iterator[Endpoint]:
-    with tempfile.TemporaryDirectory(prefix="tidings-aws-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tidings-emulator-") as folder:
         endpoint = Endpoint(command, port, Path(folder))
         endpoint.start()
         try:
@@ -126,4 +150,16 @@ def dynamodb_local() -> Iterator[Endpoint]:
 def moto() -> Iterator[Endpoint]:
     port = free_port()
     with running([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], port) as endpoint:
+        yield endpoint
+
+
+@contextmanager
+def mongo_java_server() -> Iterator[Endpoint]:
+    """A server with an oplog in memory; it knows neither `hello` nor the time of an operation."""
+    jars, port = from_maven("mongo-java-server", MONGO_JAVA_SERVER), free_port()
+    if shutil.which("javac") is None:
+        unavailable("no Java compiler to start mongo-java-server with")
+    main = jars / "Main.java"
+    main.write_text(MONGO_MAIN)
+    with running(["java", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*", str(main), str(port)], port) as endpoint:
         yield endpoint

@@ -30,6 +30,8 @@ KINDS: Mapping[str, Kind] = {
     "kinesis": Kind(needs=("streams",), may=("connection",), tap="tidings.sources.kinesis"),
     "sqs": Kind(needs=("streams",), may=("connection",), queue="tidings.sources.sqs"),
     "mongodb": Kind(needs=("connection",), dialect="mongodb_changestream", tap="tidings.sources.mongodb"),
+    "sqlserver": Kind(needs=("connection",), dialect="sqlserver_cdc", tap="tidings.sources.sqlserver"),
+    "cockroachdb": Kind(needs=("connection",), dialect="cockroachdb_wrapped", tap="tidings.sources.cockroachdb"),
 }
 OPTIONS = tuple(sorted({name for kind in KINDS.values() for name in (*kind.needs, *kind.may)}))
 EXPECTED = {

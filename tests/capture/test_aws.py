@@ -131,7 +131,8 @@ def test_every_change_once_and_in_order(tmp_path: Path) -> None:
             writer.stop.set()
             writer.join(30)
             assert not writer.failed
-        one.finish()
+        code, said = one.run(timeout=600)
+        assert code == 0, said
         judged(one, {name: writer.told for name, writer in writers.items()})
         assert list((one.data / "inbox" / "queue").glob("*.parquet")) == [], "what is journalled leaves the inbox"
 

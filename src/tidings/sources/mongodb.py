@@ -62,7 +62,7 @@ class Watch(Tap):
         except ImportError:
             raise extra_missing("MongoDB", "mongodb") from None
         try:
-            client: Any = pymongo.MongoClient(self.connection, serverSelectionTimeoutMS=15_000, tz_aware=True)
+            client: Any = pymongo.MongoClient(self.connection, tz_aware=True)
             with client:
                 yield client
         except said.OperationFailure as error:

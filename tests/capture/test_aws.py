@@ -15,6 +15,8 @@ from checker import history_of
 from emulators import Endpoint, dynamodb_local, moto
 from small import Small, World, small
 
+from tidings.sources.tap import Place
+
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 COMMON = "connection: file:{name}.connection\nbanner: shop\nlocation: online\n"
 SOURCES = {
@@ -122,11 +124,7 @@ def test_every_change_once_and_in_order(tmp_path: Path) -> None:
             writer.start()
         one.killed_at("inbox.synced")  # kept by us, and the queue does not know
         for _ in range(2):
-            process = one.start()
-            time.sleep(random.Random(11).uniform(15, 25))
-            assert process.poll() is None, process.communicate()[1][-3000:]
-            process.kill()
-            process.communicate()
+            killed_at_work(one)
         for writer in writers.values():
             writer.stop.set()
             writer.join(30)
@@ -135,6 +133,24 @@ def test_every_change_once_and_in_order(tmp_path: Path) -> None:
         assert code == 0, said
         judged(one, {name: writer.told for name, writer in writers.items()})
         assert list((one.data / "inbox" / "queue").glob("*.parquet")) == [], "what is journalled leaves the inbox"
+
+
+def killed_at_work(one: Small) -> None:
+    """Dies at some moment after it finished a few more batches, however slow the machine is."""
+    done = batches(one)
+    process = one.start()
+    end = time.monotonic() + 300
+    while batches(one) < done + 4:
+        assert process.poll() is None, process.communicate()[1][-3000:]
+        assert time.monotonic() < end, "no batch in 300 s"
+        time.sleep(0.2)
+    time.sleep(random.uniform(0, 3))
+    process.kill()
+    process.communicate()
+
+
+def batches(one: Small) -> int:
+    return sum(Place(one.data / "checkpoints" / name / "stream").finished() + 1 for name in SOURCES)
 
 
 def judged(one: Small, told: dict[str, list[tuple[int, str, str]]]) -> None:

@@ -25,6 +25,7 @@ PAGES = 50  # asked for in one look at a shard; a page may be empty though more 
 LOOK_EVERY_S = 1.0  # services count requests per shard and second
 LIST_EVERY_S = 15.0
 RENEW_S = 3_600  # how old the place of a quiet stream may get
+SHORTEST_S = 24 * 3600 - 1  # no service keeps records for less, so within it nobody is asked
 PATIENCE_S = 120.0  # for records that were there when the batch was planned
 
 
@@ -154,7 +155,8 @@ class Sharded(Tap):
         unread = [name for name, at in start["shards"].items() if not Position.of(at).ended and name not in listed]
         if unread:
             raise purged(self.source, f"{unread[0]} was not read to its end and is gone; or its stream was made anew")
-        if start["seen"] and now - start["seen"] > self.keeps_s():
+        pause = now - (start["seen"] or now)
+        if pause > SHORTEST_S and pause > self.keeps_s():
             raise purged(self.source, "the last look was longer ago than records are kept")
 
     def _begun(self, started: Mapping[str, list[Any]], listed: Mapping[str, Shard]) -> dict[str, Position]:

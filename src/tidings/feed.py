@@ -19,6 +19,7 @@ from tidings.seal.columns import keys_frame
 from tidings.settings import Settings
 from tidings.shapes import Source
 from tidings.sources import files, inbox
+from tidings.sources.pump import Pump
 from tidings.sources.tap import Log, Place
 from tidings.stages.once import building
 
@@ -78,6 +79,7 @@ class Feeding:
     emitter: Emitter
     drop: files.DropFolder | None
     tap: Log | None = None
+    pump: Pump | None = None
     query: StreamingQuery | None = None
     retired: int = -1
     news: bool = False  # a dialect was heard for the first time: the query must be started again
@@ -108,9 +110,16 @@ class Feeding:
             with self.rest.minded():
                 return self.rest.trouble is not None or self.place.behind(self.tap)
             return True
+        if self.pump is not None and self.pump.waiting():
+            return True
         status = self.query.status if self.query else {}
         busy = status.get("isTriggerActive") or status.get("isDataAvailable")
         return bool(busy or (self.drop and self.drop.waiting()))
+
+    def lacking(self, patience: float) -> SourceStopped | None:
+        """What a server that has not answered for so long said last."""
+        given_up = [one.trouble for one in (self.rest, self.pump) if one is not None and one.waited() > patience]
+        return next(iter(given_up), None)
 
     def fallen(self) -> Literal["start", "rest", "stop"]:
         """What to do after the query ended by an error: a server may restart, and only it knows whether a person is needed."""
@@ -118,11 +127,12 @@ class Feeding:
 
     def retire(self) -> None:
         """Put away the files of batches that the stream itself has recorded as done."""
-        if self.drop is None:
+        folder = self.drop or self.pump
+        if folder is None:
             return
         done = self.place.finished()
         for number in range(self.retired + 1, done + 1):
-            self.drop.retire([name for name, _ in files.batch_files(self.place.checkpoint, number)])
+            folder.retire([name for name, _ in files.batch_files(self.place.checkpoint, number)])
         self.retired = max(self.retired, done)
 
 

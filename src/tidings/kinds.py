@@ -11,6 +11,9 @@ class Kind:
     """`tap` is the module whose `tap(settings, source)` makes the log; kinds without one are folders.
 
     `jars` names what Spark needs for it and PySpark does not bring (jars.py).
+    """`tap` is the module whose `tap(settings, source)` makes the reader, `queue` the one that empties a queue into the inbox.
+
+    Kinds with neither are read by Spark itself.
     """
 
     needs: tuple[str, ...] = ()
@@ -18,6 +21,7 @@ class Kind:
     dialect: str = "auto"
     tap: str = ""
     jars: str = ""
+    queue: str = ""
 
 
 KINDS: Mapping[str, Kind] = {
@@ -27,10 +31,17 @@ KINDS: Mapping[str, Kind] = {
     "postgresql": Kind(
         needs=("connection",), may=("slot",), dialect="postgresql_wal", tap="tidings.sources.postgresql"
     ),
+    "dynamodb": Kind(may=("connection",), dialect="dynamodb_streams", tap="tidings.sources.dynamodb"),
+    "kinesis": Kind(needs=("streams",), may=("connection",), tap="tidings.sources.kinesis"),
+    "sqs": Kind(needs=("streams",), may=("connection",), queue="tidings.sources.sqs"),
+    "mongodb": Kind(needs=("connection",), dialect="mongodb_changestream", tap="tidings.sources.mongodb"),
+    "sqlserver": Kind(needs=("connection",), dialect="sqlserver_cdc", tap="tidings.sources.sqlserver"),
+    "cockroachdb": Kind(needs=("connection",), dialect="cockroachdb_wrapped", tap="tidings.sources.cockroachdb"),
 }
 OPTIONS = tuple(sorted({name for kind in KINDS.values() for name in (*kind.needs, *kind.may)}))
 EXPECTED = {
     "path": "the drop folder",
     "streams": "the topics, streams or queues to read, like [crm.public.customers]",
     "connection": "a reference to the connection, like env:CRM_DATABASE",
+    "streams": "the streams, topics or queues to read, like [customers]",
 }

@@ -35,6 +35,7 @@ from tidings.session import session
 from tidings.settings import Settings
 from tidings.shapes import Source
 from tidings.sources import files
+from tidings.sources.pump import pump_of
 from tidings.sources.tap import tap_of
 from tidings.store import Store
 from tidings.watch import Watch
@@ -94,6 +95,7 @@ class Runner:
                 ("lanes", self._deliver, 0.05),
                 ("ledger", lambda: advance(self.store, ledger), 0.1),
                 ("care", self._care, MAINTAIN_EVERY_S),
+                *((feed.source.name, feed.pump.step, 0.05) for feed in self.feeds if feed.pump),
             )
         ]
         try:
@@ -146,8 +148,8 @@ class Runner:
                     feed.drop.claim()
                 feed.retire()
                 self._check(feed)
-            if until_idle and (gone := next((f for f in self.feeds if f.rest.waited() > patience), None)):
-                self.failure = self.failure or gone.rest.trouble
+            if until_idle and (gone := next(filter(None, (f.lacking(patience) for f in self.feeds)), None)):
+                self.failure = self.failure or gone
                 return
             if until_idle and self.quiet(patience):
                 quiet_since = quiet_since or time.monotonic()
@@ -194,7 +196,7 @@ class Runner:
         drop = (
             files.DropFolder(self.settings.source_path(source.name), source.after) if source.kind == "files" else None
         )
-        return Feeding(source, emitter, drop, tap_of(self.settings, source))
+        return Feeding(source, emitter, drop, tap_of(self.settings, source), pump_of(self.settings, source))
 
     def _told(self, counts: Mapping[str, int]) -> None:
         for name, value in counts.items():

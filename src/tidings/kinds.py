@@ -22,9 +22,13 @@ KINDS: Mapping[str, Kind] = {
     "postgresql": Kind(
         needs=("connection",), may=("slot",), dialect="postgresql_wal", tap="tidings.sources.postgresql"
     ),
+    "redis": Kind(needs=("connection", "streams"), may=("slot",), tap="tidings.sources.redis"),
+    "rabbitmq": Kind(needs=("connection", "streams"), may=("slot",), tap="tidings.sources.rabbitmq"),
+    "nats": Kind(needs=("connection", "streams"), tap="tidings.sources.nats"),
 }
 OPTIONS = tuple(sorted({name for kind in KINDS.values() for name in (*kind.needs, *kind.may)}))
 EXPECTED = {
     "path": "the drop folder",
     "connection": "a reference to the connection, like env:CRM_DATABASE",
+    "streams": "the streams to read, like [customers]",
 }

@@ -34,6 +34,7 @@ RULES = {
     "order",
     "recognise",
     "bare",
+    "record",
     "define",
     "each",
     "list",
@@ -55,7 +56,8 @@ KNOWN = ABOUT | RULES | set(FIELDS) | {"unwrap", "inside"}
 class Dialect:
     """One dialect, as expressions. One with `unwrap` only takes a wrapper off; what is inside speaks one of `inside`.
 
-    `takes_list` lets a message be a JSON list; `usual_key` is for an operator who names no key columns.
+    `takes_list` lets a message be a JSON list; `usual_key` is for an operator who names no key columns; `record` says that from a
+    broker it reads topic, key and value, and not the value alone.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Dialect:
     recognise: Expression
     foreign: Expression
     bare: tuple[str, ...]
+    record: bool
     each: Expression | None
     each_name: str
     takes_list: bool
@@ -170,6 +173,7 @@ def _checked(name: str, tree: Mapping[str, Any]) -> Dialect:
         recognise=grammar.test(tree["recognise"]),
         foreign=grammar.test(tree.get("foreign")),
         bare=tuple(tree.get("bare", ())),
+        record=bool(tree.get("record", False)),
         each=grammar.read(tree["each"], "list") if "each" in tree else None,
         each_name=_place(tree.get("each"), grammar) or _listed(grammar.read(tree.get("each"), "list")),
         takes_list=bool(tree.get("list", False)),

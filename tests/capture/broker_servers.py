@@ -88,7 +88,7 @@ class Broker:
         self.wait(self.ready)
 
     def wait(self, ready: Callable[[], bool]) -> None:
-        end = time.monotonic() + 90
+        end = time.monotonic() + 180
         while True:
             assert self.process is not None
             assert self.process.poll() is None, self.said()
@@ -221,6 +221,10 @@ class RabbitServer(Broker):
             | {name: str(port) for name, port in ports.items()}
             | {"HOME": str(here), "RABBITMQ_NODENAME": f"tidings{self.port}@localhost", "ERL_EPMD_ADDRESS": "127.0.0.1"}
         )
+
+    def ready(self) -> bool:
+        with socket.create_connection(("127.0.0.1", self.amqp), timeout=2):
+            return super().ready()
 
     @contextmanager
     def channel(self) -> Iterator[Any]:

@@ -171,7 +171,9 @@ def test_a_restart_is_rested_through(bench: Bench) -> None:
         assert away.value.code == "source_unreachable"
         assert "sesame" not in str(away.value)
     bench.broker.start()
-    when_it_answers(lambda: bench.tap.latest(start))  # RabbitMQ confirms and forgets what is written to a stream before that
+    when_it_answers(
+        lambda: bench.tap.latest(start)
+    )  # RabbitMQ confirms and forgets what is written to a stream before that
     bench.write(4)
     more, _ = when_it_answers(lambda: bench.all(start))
     assert found + more == [1, 2, 3, 4]
@@ -184,8 +186,8 @@ def when_it_answers(work: Callable[[], T]) -> T:
         try:
             return work()
         except SourceStopped as stopped:
-            assert stopped.code == "source_unreachable"
-            assert time.monotonic() < end
+            if stopped.code != "source_unreachable" or time.monotonic() > end:
+                raise
             time.sleep(0.2)
 
 
@@ -221,7 +223,9 @@ def test_install_and_remove(brokers: dict[str, Broker], name: str) -> None:
     assert bench.tap.verify().startswith(bench.stream)
     bench.write(1, 2)
     bench.all(bench.tap.first())
-    assert numbers(bench.tap.read(bench.tap.first(), bench.tap.latest(bench.tap.first()))) == []  # the server knows our place
+    assert (
+        numbers(bench.tap.read(bench.tap.first(), bench.tap.latest(bench.tap.first()))) == []
+    )  # the server knows our place
     bench.tap.execute([undo for _, undo in reversed(done)])
     with pytest.raises(SourceStopped, match="install"):
         bench.tap.verify()
@@ -236,7 +240,7 @@ def told(bench: Bench, start: Offset) -> SourceStopped:
 def test_redis_entries_trimmed_unread_stop_the_source(brokers: dict[str, Broker]) -> None:
     bench = bench_of(brokers, "redis").made()
     bench.write(*range(10))
-    found, start = bench.all(bench.tap.first())
+    _, start = bench.all(bench.tap.first())
     client = bench.broker.client()
     client.xtrim(bench.stream, maxlen=0, approximate=False)
     assert bench.tap.latest(start) == start  # all of them were read

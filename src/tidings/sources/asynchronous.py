@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 from typing import Any, TypeVar
 
 from tidings.sources.streams import PATIENCE_S
@@ -17,12 +17,12 @@ class Loop:
     def __init__(self) -> None:
         self._runner = asyncio.Runner(loop_factory=_Remembering)
 
-    def run(self, coroutine: Coroutine[Any, Any, T], patience: float = PATIENCE_S) -> T:
+    def run(self, answer: Awaitable[T], patience: float = PATIENCE_S) -> T:
         """Raises TimeoutError when there is no answer in time."""
 
         async def bounded() -> T:
             async with asyncio.timeout(patience):
-                return await coroutine
+                return await answer
 
         return self._runner.run(bounded())
 

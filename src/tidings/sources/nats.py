@@ -9,7 +9,6 @@ later one of the same subject replaced (`max_msgs_per_subject`), before they wer
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from tidings.sources.asynchronous import Loop
-from tidings.sources.streams import MOST, PATIENCE_S, USUAL_BYTES, At, Streams, extra_missing, wanted
+from tidings.sources.streams import MOST, PATIENCE_S, At, Streams, extra_missing, wanted
 from tidings.sources.tap import AT_ONCE, Offset, Taken
 
 if TYPE_CHECKING:
@@ -49,6 +48,8 @@ class Open:
 class NatsStreams(Streams[Open]):
     """JetStream streams of one account."""
 
+    number = "seq"
+
     @contextmanager
     def opened(self) -> Iterator[Open]:
         try:
@@ -69,7 +70,7 @@ class NatsStreams(Streams[Open]):
             raise self.unreachable(error, "NATS") from None
         except (errors.AuthorizationError, js_errors.APIError, ValueError) as error:
             raise self.refused(error, "NATS") from None
-        except (errors.Error, OSError, asyncio.TimeoutError) as error:
+        except (errors.Error, OSError, TimeoutError) as error:
             denied = [one for one in (error, *said) if "authorization" in str(one).lower()]
             raise (self.refused(denied[0], "NATS") if denied else self.unreachable(error, "NATS")) from None
         finally:
@@ -89,7 +90,9 @@ class NatsStreams(Streams[Open]):
         info = self._info(client, stream)
         if (kept := info.config.retention) not in (None, "limits"):
             found = f"the stream {stream} keeps messages by {getattr(kept, 'value', kept)}"
-            raise self.stopped("source_not_ready", found, "retention by limits", "Name a stream that keeps what is read.")
+            raise self.stopped(
+                "source_not_ready", found, "retention by limits", "Name a stream that keeps what is read."
+            )
         return {"epoch": str(info.created and info.created.isoformat()), "seq": max(info.state.first_seq, 1) - 1}
 
     def ahead(self, client: Open, stream: str, start: At) -> At:
@@ -125,7 +128,10 @@ class NatsStreams(Streams[Open]):
         self._nothing_lost(self._info(client, stream).state, stream, start)
         reader = client.loop.run(client.js.pull_subscribe("", stream=stream, config=config))
         told = client.loop.run(reader.consumer_info())
-        at, left = start["seq"], told.num_pending or 0  # the last ones may have been deleted: then nothing is left before the end
+        at, left = (
+            start["seq"],
+            told.num_pending or 0,
+        )  # the last ones may have been deleted: then nothing is left before the end
         while at < end["seq"] and left:
             page = client.loop.run(reader.fetch(min(AT_ONCE, end["seq"] - at, left), timeout=PATIENCE_S / 2))
             for message in page:
@@ -145,10 +151,6 @@ class NatsStreams(Streams[Open]):
 
     def done(self, end: Offset) -> None:
         """The checkpoint alone knows our place."""
-
-    def size(self, start: Offset, end: Offset) -> int:
-        counts = [at["seq"] - start.get(name, at)["seq"] for name, at in end.items()]
-        return sum(max(0, count) for count in counts) * USUAL_BYTES
 
 
 def _servers(connection: str) -> list[str]:

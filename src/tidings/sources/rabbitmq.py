@@ -10,40 +10,47 @@ it cannot see: messages of before the oldest one there is, and queues that are n
 from __future__ import annotations
 
 import asyncio
+import logging
 import shlex
 import ssl
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from tidings.sources.asynchronous import Loop
-from tidings.sources.streams import MOST, PATIENCE_S, USUAL_BYTES, At, Streams, extra_missing, wanted
-from tidings.sources.tap import AT_ONCE, Offset, Taken
+from tidings.sources.streams import MOST, PATIENCE_S, At, Streams, extra_missing, wanted
+from tidings.sources.tap import Taken
 
 if TYPE_CHECKING:
-    from rstream import Consumer, MessageContext
+    from rstream.client import Client
+    from rstream.schema import Deliver
 
     from tidings.settings import Settings
     from tidings.shapes import Source
 
 EMPTY_S = 2.0  # a stream of which nothing was ever read, and that shows nothing for so long, has nothing
+GOODBYE_S = 0.1  # after it, the library waits a while for nothing
+FRAME_BYTES, HEARTBEAT_S = 1 << 20, 60
 Found = tuple[int, int, bytes]  # offset, milliseconds, the message as the producer encoded it
 
 
 @dataclass(frozen=True)
 class Open:
-    """A connection and the loop it lives in."""
+    """A connection to the node we were given, and the loop it lives in."""
 
     loop: Loop
-    consumer: Consumer
+    node: Client
+    url: SplitResult
 
 
 @dataclass(frozen=True)
 class RabbitStreams(Streams[Open]):
     """Streams of one virtual host."""
+
+    number = "next"
 
     @contextmanager
     def opened(self) -> Iterator[Open]:
@@ -51,17 +58,23 @@ class RabbitStreams(Streams[Open]):
             from rstream import exceptions
         except ImportError:
             raise extra_missing("RabbitMQ", "rabbitmq") from None
-        loop = Loop()
+        logging.getLogger("rstream").setLevel(logging.CRITICAL)  # it logs what it raises, addresses included
+        loop, node = Loop(), None
         try:
-            yield Open(loop, loop.run(_connected(self.wanted.connection)))
+            url = _address(self.wanted.connection)
+            node = loop.run(_connected(url))
+            yield Open(loop, node, url)
         except (exceptions.StreamNotAvailable, exceptions.InternalError, exceptions.LeaderNotAvailable) as error:
             raise self.unreachable(error, "RabbitMQ") from None
         except (exceptions.ServerError, ValueError) as error:
             raise self.refused(error, "RabbitMQ") from None
-        except (exceptions.ClientError, OSError, EOFError, asyncio.TimeoutError, asyncio.CancelledError) as error:
+        except (exceptions.ClientError, OSError, TimeoutError) as error:
             raise self.unreachable(error, "RabbitMQ") from None
         finally:
-            loop.close()  # the library's own way waits a fifth of a second for each connection
+            if node is not None:
+                with suppress(Exception):  # of a connection that is already gone
+                    loop.run(node.close(), GOODBYE_S)
+            loop.close()
 
     @property
     def _made(self) -> str:
@@ -69,7 +82,7 @@ class RabbitStreams(Streams[Open]):
 
     def begin(self, client: Open, stream: str) -> At:
         install = f"Run `tidings source install {self.source}`."
-        if not client.loop.run(client.consumer.stream_exists(stream)):
+        if not client.loop.run(client.node.stream_exists(stream)):
             raise self.missing(stream, f"Declare it as a queue of type stream. {install}")
         if not (epoch := _tracked(client, stream, self._made)):
             raise self.stopped(
@@ -81,7 +94,7 @@ class RabbitStreams(Streams[Open]):
         return {"epoch": str(epoch), "next": _tracked(client, stream, self.wanted.slot)}
 
     def ahead(self, client: Open, stream: str, start: At) -> At:
-        last = client.loop.run(_last(client.consumer, stream, PATIENCE_S if start["next"] else EMPTY_S))
+        last = self._last(client, stream, start)
         if last is None or last + 1 == start["next"]:
             return start
         if last + 1 < start["next"]:
@@ -89,9 +102,18 @@ class RabbitStreams(Streams[Open]):
         self._nothing_lost(client, stream, start)
         return {"epoch": start["epoch"], "next": min(last + 1, start["next"] + MOST)}
 
+    def _last(self, client: Open, stream: str, start: At) -> int | None:
+        """The offset of the last message; None when there never was one, which only silence says."""
+        try:
+            return client.loop.run(_one_chunk(client, stream, "LAST"), PATIENCE_S if start["next"] else EMPTY_S)[-1][0]
+        except TimeoutError:
+            if start["next"]:
+                raise
+            return None
+
     def _nothing_lost(self, client: Open, stream: str, start: At) -> None:
         """Retention removes from the front; who never read begins at the oldest message there is."""
-        oldest = client.loop.run(_oldest(client.consumer, stream)) if start["next"] else 0
+        oldest = client.loop.run(_one_chunk(client, stream, "FIRST"))[0][0] if start["next"] else 0
         if (gone := oldest - start["next"]) > 0:
             raise self.lost(stream, gone, f"Widen the stream's retention. {self._anew}")
 
@@ -102,13 +124,13 @@ class RabbitStreams(Streams[Open]):
 
     def between(self, client: Open, stream: str, start: At, end: At) -> Iterator[Taken]:
         self._nothing_lost(client, stream, start)
-        subscribed = client.loop.run(_subscribed(client.consumer, stream, start["next"]))
-        at = start["next"]
+        chunks, at = _chunks(client, stream, start["next"]), start["next"]
         while at < end["next"]:
-            for offset, millis, encoded in client.loop.run(_some(subscribed)):
+            for offset, millis, encoded in client.loop.run(anext(chunks)):
                 at = offset + 1
-                if offset < end["next"]:
+                if start["next"] <= offset < end["next"]:
                     yield self._taken(stream, start["epoch"], offset, millis, encoded)
+        client.loop.run(chunks.aclose())
 
     def _taken(self, stream: str, epoch: str, offset: int, millis: int, encoded: bytes) -> Taken:
         value, headers = message_of(encoded)
@@ -117,10 +139,6 @@ class RabbitStreams(Streams[Open]):
 
     def keep(self, client: Open, stream: str, end: At) -> None:
         _store(client, stream, self.wanted.slot, end["next"])
-
-    def size(self, start: Offset, end: Offset) -> int:
-        counts = [at["next"] - start.get(name, at)["next"] for name, at in end.items()]
-        return sum(max(0, count) for count in counts) * USUAL_BYTES
 
     def statements(self) -> list[tuple[str, str]]:
         made, now = [], time.time_ns() // 1000
@@ -133,7 +151,7 @@ class RabbitStreams(Streams[Open]):
         with self.opened() as client:
             for statement in statements:
                 _, stream, name, number = shlex.split(statement)
-                if not client.loop.run(client.consumer.stream_exists(stream)):
+                if not client.loop.run(client.node.stream_exists(stream)):
                     raise self.missing(stream, "Declare it as a queue of type stream, then run the verb again.")
                 _store(client, stream, name, int(number))
 
@@ -152,23 +170,30 @@ def message_of(encoded: bytes) -> tuple[bytes, dict[str, str]]:
         return encoded, {}
 
 
-async def _connected(connection: str) -> Consumer:
-    from rstream import Consumer
-
+def _address(connection: str) -> SplitResult:
     url = urlsplit(connection)
     if url.scheme not in ("rabbitmq-stream", "rabbitmq-stream+tls") or not url.hostname:
         raise ValueError("not the address of a stream listener")
-    consumer = Consumer(
-        url.hostname,
-        url.port or (5551 if url.scheme.endswith("+tls") else 5552),
-        username=unquote(url.username or "guest"),
-        password=unquote(url.password or "guest"),
-        vhost=unquote(url.path[1:]) or "/",
-        ssl_context=ssl.create_default_context() if url.scheme.endswith("+tls") else None,
+    return url
+
+
+async def _connected(url: SplitResult, host: str = "", port: int = 0) -> Client:
+    """A connection to the node the address names, or to another one of its cluster."""
+    from rstream.client import Client
+
+    tls = url.scheme.endswith("+tls")
+    node = Client(
+        host or str(url.hostname),
+        port or url.port or (5551 if tls else 5552),
+        ssl_context=ssl.create_default_context() if tls else None,
+        frame_max=FRAME_BYTES,
+        heartbeat=HEARTBEAT_S,
         connection_name="tidings",
     )
-    await consumer.start()
-    return consumer
+    await node.start()
+    vhost, user, password = url.path[1:] or "/", url.username or "guest", url.password or "guest"
+    await node.authenticate(unquote(vhost), unquote(user), unquote(password))
+    return node
 
 
 def _tracked(client: Open, stream: str, name: str) -> int:
@@ -176,62 +201,57 @@ def _tracked(client: Open, stream: str, name: str) -> int:
     from rstream import exceptions
 
     try:
-        return client.loop.run(client.consumer.query_offset(stream, name))
+        return client.loop.run(client.node.query_offset(stream, name))
     except exceptions.OffsetNotFound:
         return 0
 
 
 def _store(client: Open, stream: str, name: str, number: int) -> None:
     """Storing has no answer; asking for it afterwards has."""
-    client.loop.run(client.consumer.store_offset(stream, name, number))
+    client.loop.run(client.node.store_offset(stream, name, number))
     _tracked(client, stream, name)
 
 
-async def _subscribed(consumer: Consumer, stream: str, offset: int | str) -> tuple[int, asyncio.Queue[Found]]:
-    from rstream import ConsumerOffsetSpecification, OffsetType
+async def _chunks(client: Open, stream: str, begin: int | str) -> AsyncGenerator[list[Found], None]:
+    """The stream's chunks from an offset on, or from its FIRST or LAST one; a chunk is handed on whole, then the next is asked for."""
+    from rstream import OffsetType
+    from rstream.exceptions import StreamNotAvailable
+    from rstream.schema import Deliver, OffsetSpec
 
-    found: asyncio.Queue[Found] = asyncio.Queue()
+    found: asyncio.Queue[Deliver] = asyncio.Queue()
+    spec = OffsetSpec.from_params(
+        *((OffsetType.OFFSET, begin) if isinstance(begin, int) else (OffsetType[begin], None))
+    )
 
-    def heard(message: Any, context: MessageContext) -> None:
-        found.put_nowait((context.offset, context.timestamp, message))
+    async def subscribed(node: Client) -> Client:
+        node.add_handler(Deliver, found.put_nowait, name="0")
+        await node.run_queue_listener_task(0, found.put_nowait)
+        await node.subscribe(stream, 0, spec, initial_credit=1)
+        return node
 
-    where = (OffsetType.OFFSET, offset) if isinstance(offset, int) else (OffsetType[offset], None)
-    spec = ConsumerOffsetSpecification(*where)
-    return await consumer.subscribe(stream, heard, offset_specification=spec, initial_credit=2), found
-
-
-async def _some(subscribed: tuple[int, asyncio.Queue[Found]]) -> list[Found]:
-    """What has come, at least one."""
-    found = subscribed[1]
-    some = [await found.get()]
-    while not found.empty() and len(some) < AT_ONCE:
-        some.append(found.get_nowait())
-    return some
-
-
-async def _last(consumer: Consumer, stream: str, patience: float) -> int | None:
-    """The offset of the last message; a chunk arrives as a whole, so the last one that came with it is the last of its chunk."""
-    number, found = await _subscribed(consumer, stream, "LAST")
     try:
-        async with asyncio.timeout(patience):
-            last = await found.get()
-    except TimeoutError:
-        if patience > EMPTY_S:
-            raise
-        return None
-    finally:
-        await consumer.unsubscribe(number)
-    while not found.empty():
-        last = found.get_nowait()
-    return last[0]
-
-
-async def _oldest(consumer: Consumer, stream: str) -> int:
-    number, found = await _subscribed(consumer, stream, "FIRST")
+        node = await subscribed(client.node)
+    except StreamNotAvailable:  # on this node of a cluster
+        leader, _ = await client.node.query_leader_and_replicas(stream)
+        node = await subscribed(await _connected(client.url, leader.host, leader.port))
     try:
-        return (await found.get())[0]
+        while True:
+            chunk = await found.get()
+            encoded = enumerate(chunk.get_messages(), chunk.chunk_first_offset)
+            yield [(offset, chunk.timestamp, bytes(message)) for offset, message in encoded]
+            await node.credit(0, 1)
     finally:
-        await consumer.unsubscribe(number)
+        await node.unsubscribe(0)
+        await node.stop_queue_listener_task(0)
+        node.remove_handler(Deliver, name="0")
+
+
+async def _one_chunk(client: Open, stream: str, which: str) -> list[Found]:
+    chunks = _chunks(client, stream, which)
+    try:
+        return await anext(chunks)
+    finally:
+        await chunks.aclose()
 
 
 def _text(told: Any) -> str:

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidings.errors import SourceStopped
-from tidings.sources.streams import LAST_MICROS, MOST, PATIENCE_S, USUAL_BYTES, At, Streams, extra_missing, wanted
-from tidings.sources.tap import AT_ONCE, Offset, Taken
+from tidings.sources.streams import LAST_MICROS, MOST, PATIENCE_S, At, Streams, extra_missing, wanted
+from tidings.sources.tap import AT_ONCE, Taken
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -33,6 +33,8 @@ MADE = "made-"  # begins the name of the consumer that is the epoch
 @dataclass(frozen=True)
 class RedisStreams(Streams["Redis"]):
     """Streams of one Redis server, and our group in each."""
+
+    number = "count"
 
     @contextmanager
     def opened(self) -> Iterator[Redis]:
@@ -78,7 +80,7 @@ class RedisStreams(Streams["Redis"]):
         return {"epoch": epoch, "id": at, "count": int(read)}
 
     def _info(self, client: Redis, stream: str) -> dict[str, Any]:
-        info: Any = client.xinfo_stream(stream)
+        info: dict[str, Any] = client.xinfo_stream(stream)
         if "entries-added" not in info:
             expected = "Redis 7 or later, which counts what was added"
             raise self.stopped("source_not_ready", "a server that is too old", expected, "Upgrade it.")
@@ -106,7 +108,7 @@ class RedisStreams(Streams["Redis"]):
             if _order(_text(info["max-deleted-entry-id"])) <= at:
                 return 0
             there = _count(client, stream, start["id"], _text(info["last-generated-id"]))
-        return unread - there
+        return int(unread - there)
 
     def _go_on(self, stream: str, at: str) -> str:
         return (
@@ -132,10 +134,6 @@ class RedisStreams(Streams["Redis"]):
     def keep(self, client: Redis, stream: str, end: At) -> None:
         client.xgroup_setid(stream, self.wanted.slot, end["id"], entries_read=end["count"])
 
-    def size(self, start: Offset, end: Offset) -> int:
-        counts = [at["count"] - start.get(name, at)["count"] for name, at in end.items()]
-        return sum(max(0, count) for count in counts) * USUAL_BYTES
-
     def statements(self) -> list[tuple[str, str]]:
         epoch, made = f"{MADE}{time.time_ns() // 1000}", []
         for stream in self.wanted.streams:
@@ -151,7 +149,7 @@ class RedisStreams(Streams["Redis"]):
 
             for statement in statements:
                 try:
-                    client.execute_command(*shlex.split(statement))
+                    client.execute_command(*shlex.split(statement))  # type: ignore[no-untyped-call]
                 except redis.ResponseError as error:
                     what_now = "Mend it and run the verb again; what was done stays until `tidings source remove`."
                     raise SourceStopped(

@@ -14,7 +14,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from tidings.errors import Refused, SourceStopped
 from tidings.sources.record import record_body
@@ -58,6 +58,7 @@ class Streams(Tap, Generic[Client]):
     """Several streams of one broker, read over one connection."""
 
     wanted: Wanted
+    number: ClassVar[str]  # the part of a place that counts messages
 
     @property
     def source(self) -> str:
@@ -120,6 +121,10 @@ class Streams(Tap, Generic[Client]):
             for stream in self.wanted.streams:
                 if stream in end and self.begin(client, stream)["epoch"] == end[stream]["epoch"]:
                     self.keep(client, stream, end[stream])
+
+    def size(self, start: Offset, end: Offset) -> int:
+        moved = [at[self.number] - start[name][self.number] for name, at in end.items() if name in start]
+        return sum(max(0, count) for count in moved) * USUAL_BYTES
 
     def stopped(self, code: str, found: str, expected: str, what_now: str) -> SourceStopped:
         return SourceStopped(code, f"source {self.source}: {found}", expected, what_now)

@@ -8,6 +8,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -16,7 +17,7 @@ from tests.capture.broker_servers import Broker, NatsServer, RabbitServer, Redis
 from tidings.errors import SourceStopped
 from tidings.sources import nats, rabbitmq, redis, streams
 from tidings.sources.streams import Streams, Wanted
-from tidings.sources.tap import Offset, Taken
+from tidings.sources.tap import Offset, Place, Taken
 
 KINDS: dict[str, tuple[type[Broker], type[Streams[Any]]]] = {
     "redis": (RedisServer, redis.RedisStreams),
@@ -158,6 +159,20 @@ def test_a_stream_made_anew_is_a_new_epoch(bench: Bench) -> None:
     assert (found, more) == ([1, 2], [4, 5, 6])
     assert len(places) == 2
     assert not set(places) & {one.place for one in bench.tap.read(begin, end)}
+
+
+def test_a_batch_planned_on_a_stream_that_is_gone(bench: Bench, tmp_path: Path) -> None:
+    bench.made().write(1)
+    _, old = bench.all(bench.tap.first())
+    bench.write(2)
+    for folder, number, offset in (("offsets", 0, old), ("commits", 0, {}), ("offsets", 1, bench.tap.latest(old))):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / str(number)).write_text(f"v1\n{{}}\n{json.dumps(offset)}")
+    Place(tmp_path).readable(bench.tap)
+    bench.broker.delete(bench.stream)
+    bench.made().write(3)
+    with pytest.raises(SourceStopped, match=r"made anew.*Move the source's checkpoint folder away"):
+        Place(tmp_path).readable(bench.tap)
 
 
 def test_a_restart_is_rested_through(bench: Bench) -> None:

@@ -123,7 +123,7 @@ class Streams(Tap, Generic[Client]):
                     self.keep(client, stream, end[stream])
 
     def size(self, start: Offset, end: Offset) -> int:
-        moved = [at[self.number] - start[name][self.number] for name, at in end.items() if name in start]
+        moved = [int(at[self.number] - start[name][self.number]) for name, at in end.items() if name in start]
         return sum(max(0, count) for count in moved) * USUAL_BYTES
 
     def stopped(self, code: str, found: str, expected: str, what_now: str) -> SourceStopped:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -39,33 +41,66 @@ def postgresql_programs() -> Path:
     return found[-1].parent
 
 
+@dataclass
+class Database:
+    """A PostgreSQL server with a logical log, in a folder of its own; it can be stopped and started."""
+
+    folder: Path
+    programs: Path = field(default_factory=postgresql_programs)
+    server: subprocess.Popen[bytes] | None = None
+
+    def __post_init__(self) -> None:
+        # The server refuses to run as root.
+        self.as_user = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+        if self.as_user:
+            shutil.chown(self.folder, "postgres")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        initdb = [str(self.programs / "initdb"), "-D", str(self.data), "-U", "tidings", "-A", "trust", "--no-sync"]
+        subprocess.run([*self.as_user, *initdb], check=True, capture_output=True, cwd=self.folder, timeout=120)
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def address(self) -> str:
+        return f"host=127.0.0.1 port={self.port} user=tidings dbname=postgres"
+
+    def start(self) -> None:
+        options = ["-D", str(self.data), "-p", str(self.port), "-k", str(self.folder), "-h", "127.0.0.1"]
+        for setting in ("wal_level=logical", "max_replication_slots=20", "max_wal_senders=20", "fsync=off"):
+            options += ["-c", setting]
+        command = [*self.as_user, str(self.programs / "postgres"), *options]
+        with (self.folder / "log").open("ab") as log:
+            self.server = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
+        _wait_for(self.address, self.server, self.folder / "log")
+
+    def stop(self) -> None:
+        """A fast shutdown: sessions are ended, nothing committed is lost."""
+        assert self.server is not None
+        (postmaster, *_) = (self.data / "postmaster.pid").read_text().splitlines()
+        os.kill(int(postmaster), signal.SIGINT)
+        self.server.wait(60)
+
+
 @pytest.fixture(scope="session")
-def postgresql() -> Iterator[str]:
-    """A connection string to a server with a logical log."""
-    programs = postgresql_programs()
+def database() -> Iterator[Database]:
     folder = Path(tempfile.mkdtemp(prefix="tidings-pg-"))
-    # The server refuses to run as root.
-    as_user = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
-    if as_user:
-        shutil.chown(folder, "postgres")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    data = folder / "data"
-    initdb = [str(programs / "initdb"), "-D", str(data), "-U", "tidings", "-A", "trust", "--no-sync"]
-    subprocess.run([*as_user, *initdb], check=True, capture_output=True, cwd=folder, timeout=120)
-    options = ["-D", str(data), "-p", str(port), "-k", str(folder), "-h", "127.0.0.1", "-c", "wal_level=logical"]
-    options += ["-c", "max_replication_slots=20", "-c", "max_wal_senders=20", "-c", "fsync=off"]
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen([*as_user, str(programs / "postgres"), *options], stdout=log, stderr=log, cwd=folder)
-    address = f"host=127.0.0.1 port={port} user=tidings dbname=postgres"
+    made = Database(folder)
+    made.start()
     try:
-        _wait_for(address, server, folder / "log")
-        yield address
+        yield made
     finally:
-        server.terminate()
-        server.wait(60)
+        made.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def postgresql(database: Database) -> str:
+    """A connection string to a server with a logical log."""
+    return database.address
 
 
 def _wait_for(address: str, server: subprocess.Popen[bytes], log: Path) -> None:

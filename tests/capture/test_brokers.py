@@ -213,7 +213,7 @@ def test_a_wrong_password_is_told_apart_and_not_shown(bench: Bench) -> None:
     assert "wrong-word" not in repr(tap)
     with pytest.raises(SourceStopped) as refused:
         tap.verify()
-    assert refused.value.code == "source_not_ready"
+    assert refused.value.code == "source_denied"
     assert "wrong-word" not in str(refused.value)
     assert str(bench.broker.port) not in str(refused.value)
 

@@ -94,7 +94,12 @@ def test_what_stands_in_the_way_is_named_with_its_remedy(capture: tuple[Capture,
     away = replace(where, server=Server("odd", "host=127.0.0.1 port=1 user=x password=hunter2"))
     with pytest.raises(SourceStopped) as stopped:
         away.verify()
+    assert stopped.value.code == "source_unreachable"
     assert "hunter2" not in str(stopped.value) + repr(away)
+    nobody = replace(where, server=Server("odd", f"{where.server.connection} user=nobody_here"))
+    with pytest.raises(SourceStopped) as stopped:
+        nobody.verify()
+    assert stopped.value.code == "source_denied"
 
 
 def test_positions_are_numbers() -> None:

@@ -10,7 +10,7 @@ later one of the same subject replaced (`max_msgs_per_subject`), before they wer
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -64,19 +64,26 @@ class NatsStreams(Streams[Open]):
             said.append(error)
 
         try:
-            connection = loop.run(nats.connect(_servers(self.wanted.connection), error_cb=heard, **ONCE))
+            connection = loop.run(nats.connect(self._servers(), error_cb=heard, **ONCE))
             yield Open(loop, connection.jetstream(timeout=PATIENCE_S))
         except js_errors.ServiceUnavailableError as error:  # while the server restarts, too
             raise self.unreachable(error, "NATS") from None
-        except (errors.AuthorizationError, js_errors.APIError, ValueError) as error:
+        except js_errors.APIError as error:
             raise self.refused(error, "NATS") from None
         except (errors.Error, OSError, TimeoutError) as error:
             denied = [one for one in (error, *said) if "authorization" in str(one).lower()]
-            raise (self.refused(denied[0], "NATS") if denied else self.unreachable(error, "NATS")) from None
+            raise (self.denied(denied[0], "NATS") if denied else self.unreachable(error, "NATS")) from None
         finally:
             if connection is not None:
-                loop.run(connection.close())
+                with suppress(Exception):  # of a connection that is already gone
+                    loop.run(connection.close())
             loop.close()
+
+    def _servers(self) -> list[str]:
+        servers = self.wanted.connection.split(",")
+        if not all(urlsplit(one).scheme in ("nats", "tls", "ws", "wss") and urlsplit(one).hostname for one in servers):
+            raise self.no_address("nats://user:password@host:4222")
+        return servers
 
     def _info(self, client: Open, stream: str) -> StreamInfo:
         from nats.js.errors import NotFoundError
@@ -151,13 +158,6 @@ class NatsStreams(Streams[Open]):
 
     def done(self, end: Offset) -> None:
         """The checkpoint alone knows our place."""
-
-
-def _servers(connection: str) -> list[str]:
-    servers = connection.split(",")
-    if not all(urlsplit(one).scheme in ("nats", "tls", "ws", "wss") and urlsplit(one).hostname for one in servers):
-        raise ValueError("not the address of a server")
-    return servers
 
 
 def tap(settings: Settings, source: Source) -> NatsStreams:

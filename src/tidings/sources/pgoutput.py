@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 EPOCH_MICROS = 946_684_800_000_000  # PostgreSQL counts from 2000-01-01
 _WHOLE, _REAL, _JSON, _TRUTH = {20, 21, 23, 26}, {700, 701, 1700}, {114, 3802}, 16
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+Image = dict[str, object] | None
 _UNCHANGED = object()  # a large value that the update did not touch: absent, not null
 
 
@@ -74,6 +75,11 @@ class Decoder:
     micros: int = 0
     xid: int = 0
     at: int = 0
+    watched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # table → its key columns
+    touched: set[tuple[str, ...]] = field(
+        default_factory=set
+    )  # keys of watched tables that were told of, as JSON texts
+    emptied: bool = False  # a watched table was truncated
 
     def messages(self, records: Iterable[bytes]) -> Iterator[Message]:
         for data in records:
@@ -108,7 +114,7 @@ class Decoder:
                 key.add(column)
         self.tables[number] = Table(schema, name, chr(identity) == "f", tuple(columns), frozenset(key))
 
-    def _tuples(self, table: Table, rest: _Bytes) -> tuple[dict[str, object] | None, dict[str, object] | None, bool]:
+    def _tuples(self, table: Table, rest: _Bytes) -> tuple[Image, Image, bool]:
         """Old row, new row, and whether the old one is no more than the key."""
         old = new = None
         key_only = False
@@ -140,31 +146,50 @@ class Decoder:
         self,
         table: Table,
         op: str,
-        old: dict[str, object] | None,
-        new: dict[str, object] | None,
+        old: Image,
+        new: Image,
         key_only: bool,
     ) -> Message:
         self.at += 1
+        if key_names := self.watched.get(f"{table.schema}.{table.name}"):
+            self._touch(op, key_names, old, new)
         row = new if new is not None else old
         # With the whole row as identity every column is marked as key: the contract's key is then the only one that says.
         key = None if table.whole_row or row is None else {n: v for n, v in row.items() if n in table.key}
+        images = {"key": key, "before": old, "after": new}
+        return self._message(op, table.schema, table.name, images, "key" if key_only else "row")
+
+    def _message(self, op: str, schema: str, table: str, images: Mapping[str, Image], before_is: str) -> Message:
         said = {
             "origin": self.origin, "commit_lsn": str(self.commit_lsn), "at": self.at, "xid": str(self.xid),
-            "commit_micros": self.micros, "schema": table.schema, "table": table.name, "op": op,
+            "commit_micros": self.micros, "schema": schema, "table": table, "op": op,
         }  # fmt: skip
-        images = {"key": key, "before": old, "after": new}
         text = json.dumps(said, ensure_ascii=False)[:-1]
         for name, image in images.items():
             text += f', "{name}": {_object(image)}'
-        body = f'{text}, "before_is": "{"key" if key_only else "row"}"}}'
-        return Message(self.commit_lsn, self.at, self.micros, body)
+        return Message(self.commit_lsn, self.at, self.micros, f'{text}, "before_is": "{before_is}"}}')
+
+    def _touch(self, op: str, names: tuple[str, ...], *images: Image) -> None:
+        self.emptied = self.emptied or op == "truncate"
+        for image in images:
+            if image is not None and all(isinstance(image.get(name), _Literal) for name in names):
+                self.touched.add(tuple(str(image[name]) for name in names))
+
+    def standing(self, table: str, row: Mapping[str, str], key: Sequence[str], place: tuple[int, int, int]) -> Message:
+        """A row as it is, read beside the log: column → JSON text, and where and when it stands."""
+        self.commit_lsn, self.at, self.micros = place
+        self.xid = 0
+        after: dict[str, object] = {name: _Literal(text) for name, text in row.items()}
+        images: dict[str, Image] = {"key": {name: after[name] for name in key}, "before": None, "after": after}
+        schema, name = table.split(".", 1)
+        return self._message("snapshot", schema, name, images, "row")
 
 
 class _Literal(str):
     """JSON text as it goes into the message."""
 
 
-def _object(image: dict[str, object] | None) -> str:
+def _object(image: Image) -> str:
     if image is None:
         return "null"
     kept = [f"{json.dumps(n, ensure_ascii=False)}: {v}" for n, v in image.items() if isinstance(v, _Literal)]

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 
+DENIED = ("authentication failed", "does not exist", "no pg_hba.conf entry", "not permitted", "no password supplied")
+
+
 @dataclass(frozen=True)
 class Server:
     """Where a source's database is."""
@@ -32,22 +35,28 @@ class Server:
         try:
             connection = psycopg.connect(self.connection, autocommit=True, connect_timeout=15)
         except psycopg.OperationalError as error:
-            raise self._unreachable(error) from None
+            raise self._stopped(error) from None
         try:
             yield connection
         except psycopg.OperationalError as error:
-            raise self._unreachable(error) from None
+            if connection.closed or connection.broken:
+                raise self._stopped(error) from None
+            raise
         finally:
             connection.close()
 
-    def _unreachable(self, error: Exception) -> SourceStopped:
-        # What the server says may name the user or the database; its class and code do not.
-        said = " ".join(filter(None, [type(error).__name__, getattr(error, "sqlstate", None)]))
+    def _stopped(self, error: Exception) -> SourceStopped:
+        """A server that is away comes back by itself; one that does not let us in does not."""
+        # What the server says may name the user or the database, so it is not repeated.
+        denied = any(words in str(error) for words in DENIED)
+        said = "the server does not let us in" if denied else f"no connection ({type(error).__name__})"
         return SourceStopped(
-            "source_unreachable",
+            "source_denied" if denied else "source_unreachable",
             f"source {self.source}: {said}",
             "a PostgreSQL server that lets us in",
-            "Check that it runs and that the connection's user and password are right.",
+            "Renew the user, password or right to connect behind the reference, and run again."
+            if denied
+            else "Check that it runs and that the address behind the reference is right.",
         )
 
     def identity(self, connection: Connection[Any]) -> str:
@@ -72,3 +81,12 @@ class Server:
                 raise SourceStopped(
                     "source_not_ready", f"the server says: {said}", "the SQL to run", what_now
                 ) from None
+
+
+def lsn(position: int) -> str:
+    return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
+
+
+def position(text: str) -> int:
+    high, low = text.split("/")
+    return (int(high, 16) << 32) + int(low, 16)

@@ -61,12 +61,19 @@ class RabbitStreams(Streams[Open]):
         logging.getLogger("rstream").setLevel(logging.CRITICAL)  # it logs what it raises, addresses included
         loop, node = Loop(), None
         try:
-            url = _address(self.wanted.connection)
+            url = self._address()
             node = loop.run(_connected(url))
             yield Open(loop, node, url)
         except (exceptions.StreamNotAvailable, exceptions.InternalError, exceptions.LeaderNotAvailable) as error:
             raise self.unreachable(error, "RabbitMQ") from None
-        except (exceptions.ServerError, ValueError) as error:
+        except (
+            exceptions.AuthenticationFailure,
+            exceptions.SASLAuthenticationFailureLoopback,
+            exceptions.VirtualHostAccessFailure,
+            exceptions.AccessRefused,
+        ) as error:
+            raise self.denied(error, "RabbitMQ") from None
+        except exceptions.ServerError as error:
             raise self.refused(error, "RabbitMQ") from None
         except (exceptions.ClientError, OSError, TimeoutError) as error:
             raise self.unreachable(error, "RabbitMQ") from None
@@ -75,6 +82,12 @@ class RabbitStreams(Streams[Open]):
                 with suppress(Exception):  # of a connection that is already gone
                     loop.run(node.close(), GOODBYE_S)
             loop.close()
+
+    def _address(self) -> SplitResult:
+        url = urlsplit(self.wanted.connection)
+        if url.scheme not in ("rabbitmq-stream", "rabbitmq-stream+tls") or not url.hostname:
+            raise self.no_address("rabbitmq-stream://user:password@host:5552/vhost")
+        return url
 
     @property
     def _made(self) -> str:
@@ -168,13 +181,6 @@ def message_of(encoded: bytes) -> tuple[bytes, dict[str, str]]:
         return value, {_text(name): _text(said) for name, said in told.items()}
     except Exception:
         return encoded, {}
-
-
-def _address(connection: str) -> SplitResult:
-    url = urlsplit(connection)
-    if url.scheme not in ("rabbitmq-stream", "rabbitmq-stream+tls") or not url.hostname:
-        raise ValueError("not the address of a stream listener")
-    return url
 
 
 async def _connected(url: SplitResult, host: str = "", port: int = 0) -> Client:

@@ -40,17 +40,20 @@ class RedisStreams(Streams["Redis"]):
     def opened(self) -> Iterator[Redis]:
         try:
             import redis
+            from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError
         except ImportError:
             raise extra_missing("Redis", "redis") from None
         try:
             client = redis.Redis.from_url(
                 self.wanted.connection, socket_timeout=PATIENCE_S, socket_connect_timeout=PATIENCE_S, retry=None
             )
-        except ValueError as error:
-            raise self.refused(error, "Redis") from None
+        except ValueError:
+            raise self.no_address("redis://user:password@host:6379/0") from None
         try:
             yield client
-        except (redis.AuthenticationError, redis.ResponseError) as error:
+        except (AuthenticationError, AuthorizationError, NoPermissionError) as error:
+            raise self.denied(error, "Redis") from None
+        except redis.ResponseError as error:
             raise self.refused(error, "Redis") from None
         except (redis.ConnectionError, redis.TimeoutError) as error:
             raise self.unreachable(error, "Redis") from None

@@ -134,11 +134,18 @@ class Streams(Tap, Generic[Client]):
         found, what_now = type(error).__name__, "Check that it runs and that the connection names it."
         return self.stopped("source_unreachable", found, f"a {broker} server that answers", what_now)
 
+    def denied(self, error: BaseException, broker: str) -> SourceStopped:
+        what_now = "Renew what is behind the reference, or give its user the right to read the streams."
+        found = f"{broker} does not let us in: {type(error).__name__}"
+        return self.stopped("source_denied", found, "a user that may read", what_now)
+
     def refused(self, error: BaseException, broker: str) -> SourceStopped:
-        what_now = "Mend the connection, or give its user the right to read the streams."
-        return self.stopped(
-            "source_not_ready", f"{broker} refuses us: {type(error).__name__}", "a user that may read", what_now
-        )
+        found = f"{broker} cannot do what we ask: {type(error).__name__}"
+        return self.stopped("source_not_ready", found, "one server with these streams", "Look at its version and kind.")
+
+    def no_address(self, like: str) -> SourceStopped:
+        found, what_now = "the connection is no address", "Mend what is behind the reference."
+        return self.stopped("source_not_ready", found, f"one like {like}", what_now)
 
     def missing(self, stream: str, what_now: str) -> SourceStopped:
         return self.stopped("source_not_ready", f"no stream {stream}", "a stream of that name", what_now)

@@ -49,7 +49,7 @@ class Rest:
         self.trouble, self.until = None, None
         try:
             with self.minded():
-                place.behind(tap.verified())  # looking ahead says what reading would stumble over
+                place.readable(tap.verified())
                 return "start" if self.falls <= MOST_FALLS else "stop"
             return "rest"
         except SourceStopped as stopped:

@@ -37,6 +37,9 @@ KINDS: Mapping[str, Kind] = {
     "mongodb": Kind(needs=("connection",), dialect="mongodb_changestream", tap="tidings.sources.mongodb"),
     "sqlserver": Kind(needs=("connection",), dialect="sqlserver_cdc", tap="tidings.sources.sqlserver"),
     "cockroachdb": Kind(needs=("connection",), dialect="cockroachdb_wrapped", tap="tidings.sources.cockroachdb"),
+    "redis": Kind(needs=("connection", "streams"), may=("slot",), tap="tidings.sources.redis"),
+    "rabbitmq": Kind(needs=("connection", "streams"), may=("slot",), tap="tidings.sources.rabbitmq"),
+    "nats": Kind(needs=("connection", "streams"), tap="tidings.sources.nats"),
 }
 OPTIONS = tuple(sorted({name for kind in KINDS.values() for name in (*kind.needs, *kind.may)}))
 EXPECTED = {
@@ -44,4 +47,5 @@ EXPECTED = {
     "streams": "the topics, streams or queues to read, like [crm.public.customers]",
     "connection": "a reference to the connection, like env:CRM_DATABASE",
     "streams": "the streams, topics or queues to read, like [customers]",
+    "streams": "the streams to read, like [customers]",
 }

@@ -143,6 +143,14 @@ class Place:
         start = log.first() if done is None else done
         return log.latest(start) != start
 
+    def readable(self, tap: Tap) -> None:
+        """Raises what reading on would stumble over, also in a batch that was planned and never finished."""
+        done = self.finished()
+        start = self.end(done) or tap.first()
+        tap.latest(start)
+        if (planned := self.end(done + 1)) is not None:
+            next(tap.read(start, planned), None)
+
 
 class _Range(InputPartition):
     def __init__(self, start: Offset, end: Offset) -> None:

@@ -68,6 +68,7 @@ def _server_of(settings: Settings, name: str) -> dict[str, Any] | None:
         if tap is None:
             return None
         tap.verify()
+        row["result"] = "; ".join(["ready", *tap.remarks()])
     except TidingsError as error:
         return row | {"answered": False, "result": f"{error.found}. {error.what_now}", "code": error.code}
     return row

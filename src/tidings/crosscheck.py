@@ -104,7 +104,9 @@ def _options(page: Document, source: Source) -> Iterator[Problem]:
             expected = f"none: a source of kind {source.kind} has no {name}"
             yield page.problem((name,), "unknown_key", f"{name}", expected, "Remove it.")
     if source.after == "archive" and source.kind != "files":
-        yield page.problem(("after",), "wrong_value", "archive", "delete or keep: only files are archived", "Change it.")
+        yield page.problem(
+            ("after",), "wrong_value", "archive", "delete or keep: only files are archived", "Change it."
+        )
 
 
 def _drop_folder(folder: Folder, page: Document, source: Source) -> Iterator[Problem]:

@@ -33,9 +33,7 @@ KINDS: Mapping[str, Kind] = {
     "triggers": Kind(
         needs=("connection",), may=("table",), dialect="change_table", tap="tidings.sources.triggers", after="delete"
     ),
-    "polling": Kind(
-        needs=("connection", "column"), may=("lag",), dialect="table_row", tap="tidings.sources.polling"
-    ),
+    "polling": Kind(needs=("connection", "column"), may=("lag",), dialect="table_row", tap="tidings.sources.polling"),
 }
 OPTIONS = tuple(sorted({name for kind in KINDS.values() for name in (*kind.needs, *kind.may)}))
 EXPECTED = {

@@ -61,8 +61,11 @@ class Tail(Capture):
         return replace(self, origin=self.verify())
 
     def statements(self) -> list[tuple[str, str]]:
+        from psycopg.sql import SQL, Identifier
+
         (publish, unpublish), *rest = super().statements()
-        return [*self.rows.statements(), (f"{publish} WITH (publish = 'insert')", unpublish), *rest]
+        only = SQL("ALTER PUBLICATION {} SET (publish = 'insert')").format(Identifier(self.publication)).as_string()
+        return [*self.rows.statements(), (f"{publish};\n{only}", unpublish), *rest]
 
     def done(self, end: Offset) -> None:
         """First the rows, then the slot: between the two, the next call finds the same transactions again."""

@@ -113,7 +113,7 @@ class Polling(Tap):
                 ahead = "SELECT 1 FROM {table} WHERE {column} > clock_timestamp() + interval '1 minute' LIMIT 1"
                 if connection.execute(SQL(ahead).format(**named)).fetchone():
                     said.append(f"{table} has rows with a time in the future, which are read when it has come")
-                timeless = "SELECT 1 FROM {table} WHERE {column} IS NULL LIMIT 1"
+                timeless = "SELECT 1 FROM {table} WHERE {column} IS NULL OR {column} = '-infinity' LIMIT 1"
                 if connection.execute(SQL(timeless).format(**named)).fetchone():
                     said.append(f"{table} has rows without a time, which are not read")
         return said

@@ -14,6 +14,7 @@ import psycopg
 from checker import history_of
 from small import Small
 
+MOST = 25  # transactions of a writer; on a slow machine it ends before the reader does
 PEOPLE = 8  # of one source; all its writers change the same ones
 Connection = psycopg.Connection[Any]
 
@@ -40,7 +41,7 @@ class Writer(threading.Thread):
     def run(self) -> None:
         draw, serial = random.Random(f"{self.source}/{self.number}"), 0
         with psycopg.connect(self.address) as connection:
-            while not self.stop.is_set():
+            for _ in range(MOST):
                 told = []
                 if draw.random() < 0.3:  # draws its transaction's number long before it changes anybody
                     connection.execute("INSERT INTO noise VALUES (1)")
@@ -54,7 +55,8 @@ class Writer(threading.Thread):
                 else:
                     connection.commit()
                     self.committed += told
-                self.stop.wait(draw.uniform(*self.pause))
+                if self.stop.wait(draw.uniform(*self.pause)):
+                    return
 
     def _change(self, connection: Connection, who: int, serial: int) -> Told:
         # One person per order of locks would be enough to avoid deadlocks; one advisory lock per source is simpler.
@@ -84,11 +86,16 @@ def prepared(address: str, sources: list[str]) -> None:
             connection.execute(f"CREATE INDEX ON people_{source} (at)")
 
 
-def killed_twice(one: Small, seconds: tuple[float, float], seed: int) -> None:
+def killed_twice(one: Small, seed: int) -> None:
+    """Each time it is at work: subscribers have heard something new since it was started."""
     draw = random.Random(seed)
     for _ in range(2):
-        process = one.start()
-        time.sleep(draw.uniform(*seconds))
+        before, process, end = len(one.arrivals()), one.start(), time.monotonic() + 300
+        while len(one.arrivals()) == before:
+            assert process.poll() is None, process.communicate()[1][-3000:]
+            assert time.monotonic() < end, "nothing is told"
+            time.sleep(0.2)
+        time.sleep(draw.uniform(1, 8))
         assert process.poll() is None, process.communicate()[1][-3000:]
         process.kill()
         process.communicate()

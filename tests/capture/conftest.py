@@ -55,7 +55,16 @@ def postgresql() -> Iterator[str]:
     initdb = [str(programs / "initdb"), "-D", str(data), "-U", "tidings", "-A", "trust", "--no-sync"]
     subprocess.run([*as_user, *initdb], check=True, capture_output=True, cwd=folder, timeout=120)
     options = ["-D", str(data), "-p", str(port), "-k", str(folder), "-h", "127.0.0.1", "-c", "wal_level=logical"]
-    options += ["-c", "max_replication_slots=20", "-c", "max_wal_senders=20", "-c", "fsync=off", "-c", "max_prepared_transactions=5"]
+    options += [
+        "-c",
+        "max_replication_slots=20",
+        "-c",
+        "max_wal_senders=20",
+        "-c",
+        "fsync=off",
+        "-c",
+        "max_prepared_transactions=5",
+    ]
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen([*as_user, str(programs / "postgres"), *options], stdout=log, stderr=log, cwd=folder)
     address = f"host=127.0.0.1 port={port} user=tidings dbname=postgres"

@@ -90,7 +90,7 @@ def killed_twice(one: Small, seed: int) -> None:
     """Each time it is at work: subscribers have heard something new since it was started."""
     draw = random.Random(seed)
     for _ in range(2):
-        before, process, end = len(one.arrivals()), one.start(), time.monotonic() + 300
+        before, process, end = len(one.arrivals()), one.start(), time.monotonic() + 600
         while len(one.arrivals()) == before:
             assert process.poll() is None, process.communicate()[1][-3000:]
             assert time.monotonic() < end, "nothing is told"
@@ -99,6 +99,11 @@ def killed_twice(one: Small, seed: int) -> None:
         assert process.poll() is None, process.communicate()[1][-3000:]
         process.kill()
         process.communicate()
+
+
+def finished(one: Small) -> None:
+    code, said = one.run(timeout=900)
+    assert code == 0, said
 
 
 def ended(writers: list[Writer]) -> list[Told]:

@@ -10,11 +10,11 @@ from pathlib import Path
 import psycopg
 import pytest
 from small import Small, small
-from table_writers import Told, Writer, ended, judged, killed_twice, prepared
+from table_writers import Told, Writer, ended, finished, judged, killed_twice, prepared
 
 from tidings.cli import main
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 SOURCE = """\
 kind: outbox
 mode: {mode}
@@ -62,7 +62,7 @@ def test_three_ways_to_read_an_outbox(postgresql: str, tmp_path: Path) -> None:
             killed_twice(one, 7)
             long.commit()
         committed = [*ended(writers), Told("poll", 900, 1, "long@example.com")]
-        one.finish()
+        finished(one)
         judged(one, committed)
         emptied(one, postgresql)
 

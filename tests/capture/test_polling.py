@@ -18,7 +18,9 @@ from tidings.sources.spool import FIRST, Spool
 from tidings.sources.tap import Offset, Taken
 
 Connection = psycopg.Connection[Any]
-WRITE = "INSERT INTO polled.people VALUES (%s, %s, now()) ON CONFLICT (id) DO UPDATE SET email = excluded.email, at = now()"
+WRITE = (
+    "INSERT INTO polled.people VALUES (%s, %s, now()) ON CONFLICT (id) DO UPDATE SET email = excluded.email, at = now()"
+)
 
 
 @pytest.fixture

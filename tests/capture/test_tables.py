@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from checker import history_of
 from small import Small, small
-from table_writers import Told, Writer, ended, judged, killed_twice, prepared
+from table_writers import Told, Writer, ended, finished, judged, killed_twice, prepared
 from test_outbox import tidings
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 TRIGGERS = """\
 kind: triggers
 connection: file:crm.connection
@@ -47,7 +47,7 @@ def test_triggers_and_polling(postgresql: str, tmp_path: Path) -> None:
             writer.start()
         killed_twice(one, 11)
         committed = ended(writers)
-        one.finish()
+        finished(one)
         polled = [told for told in committed if told.source == "polling"]
         judged_polling(one, polled)
         seen = {event.marker for event in history_of(one).journal if event.source == "polling"}

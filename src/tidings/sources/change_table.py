@@ -81,7 +81,7 @@ class ChangeTable(Tap):
     def source(self) -> str:
         return self.server.source
 
-    def sql(self, text: LiteralString) -> Composed:
+    def about(self, text: LiteralString) -> Composed:
         """A statement about our table; every name in it is quoted."""
         from psycopg.sql import SQL, Identifier, Literal
 
@@ -91,7 +91,7 @@ class ChangeTable(Tap):
         return SQL(text).format(**named, channel=Literal(channel), heard=Identifier(channel))
 
     def quoted(self) -> str:
-        return self.sql("{table}").as_string()
+        return self.about("{table}").as_string()
 
     def verify(self) -> str:
         with self.server.connected() as connection:
@@ -118,7 +118,7 @@ class ChangeTable(Tap):
             lacks = f"the table {self.table} lacks {', '.join(missing)}" if found else f"no table {self.table}"
             yield ready, lacks, "the table of changes", install
         if connection.execute(CACHE, (self.quoted(),)).fetchone() != (1,):
-            ask = f"Run: {self.sql('ALTER TABLE {table} ALTER COLUMN id SET CACHE 1').as_string()}"
+            ask = f"Run: {self.about('ALTER TABLE {table} ALTER COLUMN id SET CACHE 1').as_string()}"
             yield ready, f"the numbers of {self.table} are drawn in advance", "numbers drawn one by one", ask
         if self.rings and not self.has_trigger(connection, self.quoted(), "tidings_ring"):
             yield ready, f"nothing rings when {self.table} gets a row", "the trigger that notifies", install
@@ -142,14 +142,16 @@ class ChangeTable(Tap):
     def statements(self) -> list[tuple[str, str]]:
         from psycopg.sql import Literal
 
-        made = [(self.sql(TABLE).as_string(), self.sql("DROP TABLE IF EXISTS {table}").as_string())]
+        made = [(self.about(TABLE).as_string(), self.about("DROP TABLE IF EXISTS {table}").as_string())]
         if self.rings:
-            body = Literal(self.sql(RING).as_string()).as_string()
-            function = self.sql("CREATE OR REPLACE FUNCTION {ring}() RETURNS trigger LANGUAGE plpgsql AS ").as_string()
-            made.append((function + body, self.sql("DROP FUNCTION IF EXISTS {ring}()").as_string()))
-            off = self.sql("DROP TRIGGER IF EXISTS tidings_ring ON {table}").as_string()
+            body = Literal(self.about(RING).as_string()).as_string()
+            function = self.about(
+                "CREATE OR REPLACE FUNCTION {ring}() RETURNS trigger LANGUAGE plpgsql AS "
+            ).as_string()
+            made.append((function + body, self.about("DROP FUNCTION IF EXISTS {ring}()").as_string()))
+            off = self.about("DROP TRIGGER IF EXISTS tidings_ring ON {table}").as_string()
             on = "CREATE TRIGGER tidings_ring AFTER INSERT ON {table} FOR EACH STATEMENT EXECUTE FUNCTION {ring}()"
-            made.append((f"{off};\n{self.sql(on).as_string()}", off))
+            made.append((f"{off};\n{self.about(on).as_string()}", off))
         return made
 
     def execute(self, statements: Sequence[str]) -> None:
@@ -165,13 +167,13 @@ class ChangeTable(Tap):
         begin = self._from(start)
         with self.server.connected() as connection:
             self._not_before(connection, begin)
-            rows = dict(connection.execute(self.sql(LOOK), (begin, MOST)).fetchall())
+            rows = dict(connection.execute(self.about(LOOK), (begin, MOST)).fetchall())
             gaps = self.gaps.seen(begin, list(rows))
             if gaps:
                 # In this order: who is still at work, then what is there now. Who is gone by the first is visible to the second.
                 writers = {row[0] for row in connection.execute(WRITERS, (self.quoted(),)).fetchall()}
                 self.gaps.waited(gaps, writers)
-                rows = dict(connection.execute(self.sql(LOOK), (begin, MOST)).fetchall())
+                rows = dict(connection.execute(self.about(LOOK), (begin, MOST)).fetchall())
             end = self.gaps.horizon(begin, list(rows))
         size = sum(size for number, size in rows.items() if number <= end)
         return start if end == begin else {"id": end, "bytes": size, "origin": self.origin}
@@ -196,8 +198,8 @@ class ChangeTable(Tap):
         if not self.rings:
             return super().wait(start)
         with self.server.connected() as connection:
-            connection.execute(self.sql("LISTEN {heard}"))
-            if connection.execute(self.sql(LOOK), (self._from(start), 1)).fetchone():
+            connection.execute(self.about("LISTEN {heard}"))
+            if connection.execute(self.about(LOOK), (self._from(start), 1)).fetchone():
                 return super().wait(start)
             for _ in connection.notifies(timeout=WAKE_S, stop_after=1):
                 pass
@@ -206,7 +208,7 @@ class ChangeTable(Tap):
     def read(self, start: Offset, end: Offset) -> Iterator[Taken]:
         with self.server.connected() as connection, connection.transaction(), connection.cursor("rows") as cursor:
             cursor.itersize = AT_ONCE
-            cursor.execute(self.sql(READ), (self._from(start), end["id"]))
+            cursor.execute(self.about(READ), (self._from(start), end["id"]))
             for number, event, micros, row in cursor:
                 body = f'{{"table": {json.dumps(self.table)}, "micros": {micros}, "after": {row}}}'
                 yield Taken(event, micros, f"{number:020d}", body)
@@ -215,7 +217,7 @@ class ChangeTable(Tap):
         if self.keeps or end["origin"] != self.origin:
             return
         with self.server.connected() as connection:
-            connection.execute(self.sql("DELETE FROM {table} WHERE id <= %s"), (end["id"],))
+            connection.execute(self.about("DELETE FROM {table} WHERE id <= %s"), (end["id"],))
 
     def size(self, start: Offset, end: Offset) -> int:
         return int(end["bytes"])

@@ -76,7 +76,7 @@ class Tail(Capture):
                 top = connection.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text").fetchone()
                 assert top is not None
                 gone = "DELETE FROM {table} WHERE txid = ANY(%s::text[]::xid8[])"
-                connection.execute(self.rows.sql(gone), (list(_whole_numbers(told, int(top[0]))),))
+                connection.execute(self.rows.about(gone), (list(_whole_numbers(told, int(top[0]))),))
         super().done(end)
 
 

@@ -48,7 +48,7 @@ class Triggers(ChangeTable):
 
         schema, name = self.table.split(".", 1)
         write = Identifier(schema, f"{name[:57]}_write")
-        made = SQL(FUNCTION).format(write=write, body=Literal(self.sql(WRITE).as_string())).as_string()
+        made = SQL(FUNCTION).format(write=write, body=Literal(self.about(WRITE).as_string())).as_string()
         undo = SQL("DROP FUNCTION IF EXISTS {write}()").format(write=write).as_string()
         both = [*super().statements(), (made, undo)]
         for table in self.tables:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import textwrap
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -49,12 +52,6 @@ def tell(connection: Connection, mail: str, table: str = "trial.outbox") -> None
 
 def mails(tap: Tap, start: dict[str, Any], end: dict[str, Any]) -> list[str]:
     return [json.loads(taken.body)["after"]["after"]["email"] for taken in tap.read(start, end)]
-
-
-def others(address: str, count: int) -> ExitStack:
-    stack = ExitStack()
-    stack.connections = [stack.enter_context(psycopg.connect(address)) for _ in range(count)]  # type: ignore[attr-defined]
-    return stack
 
 
 def test_a_number_that_appears_late_is_waited_for(postgresql: str, outbox: Outbox) -> None:
@@ -194,9 +191,6 @@ def test_a_long_transaction_is_told(postgresql: str, outbox: Outbox, monkeypatch
 def test_a_notification_wakes_and_a_lost_one_only_delays(
     postgresql: str, admin: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import threading
-    import time
-
     monkeypatch.setattr(change_table, "WAKE_S", 20.0)
     tap = installed(Outbox(Server("orders", postgresql), "trial.outbox", rings=True))
     begun = time.monotonic()
@@ -259,6 +253,7 @@ def test_triggers_write_every_change_and_leave_nothing_behind(postgresql: str, a
     admin.execute(f"DELETE FROM {quoted}")
     admin.execute(f"TRUNCATE {quoted}")
     found = [json.loads(taken.body)["after"] for taken in tap.read(tap.first(), tap.latest(tap.first()))]
+    assert '"worth": 12345678901234567890.10' in next(tap.read(tap.first(), tap.latest(tap.first()))).body
     assert {row["entity"] for row in found} == {f"trial.{ODD}"}
     old, new = ({"id": 1, "email": mail, "worth": 12345678901234567890.10} for mail in "ab")
     assert [(row["op"], row["before"], row["after"]) for row in found] == [
@@ -286,9 +281,32 @@ def test_who_writes_the_table_needs_no_right_to_its_changes(postgresql: str, adm
         clerk.execute("INSERT INTO trial.people VALUES (1)")
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             clerk.execute("SELECT * FROM trial.changes")
+        clerk.execute("CREATE TEMP TABLE forged (id int)")
+        forge = "CREATE TRIGGER forge AFTER INSERT ON forged FOR EACH ROW EXECUTE FUNCTION trial.changes_write('trial.people')"
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            clerk.execute(forge)
     assert len(list(tap.read(tap.first(), tap.latest(tap.first())))) == 1
     admin.execute("DROP OWNED BY clerk")
     admin.execute("DROP ROLE clerk")
+
+
+def test_the_snippet_writes_in_the_callers_transaction(postgresql: str, admin: Connection) -> None:
+    tap = installed(Outbox(Server("orders", postgresql), f"trial.{ODD}"))
+    made: dict[str, Any] = {}
+    exec(tap.snippet(), made)
+    with psycopg.connect(postgresql) as connection:
+        made["tell"](connection, "customer", "upsert", {"id": 1}, {"id": 1, "email": "taken back"})
+        connection.rollback()
+        made["tell"](connection, "customer", "upsert", {"id": 1}, {"id": 1, "email": "one"})
+        with pytest.raises(psycopg.errors.CheckViolation), connection.transaction():
+            made["tell"](connection, "customer", "upsrt", {"id": 1}, {})
+    assert mails(tap, tap.first(), tap.latest(tap.first())) == ["one"]
+
+
+def test_the_page_shows_the_snippet() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "outbox.md").read_text()
+    shown = textwrap.indent(Outbox(Server("orders", ""), "public.outbox").snippet(), "    ")
+    assert "\n".join(line.rstrip() for line in shown.splitlines()) in page
 
 
 def test_the_kinds_share_one_reader() -> None:

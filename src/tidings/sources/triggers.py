@@ -26,10 +26,11 @@ BEGIN
   INSERT INTO {table} (entity, op, before, after) VALUES (TG_ARGV[0], lower(TG_OP), to_jsonb(OLD), to_jsonb(NEW));
   RETURN NULL;
 END"""
-# With the definer's rights: whoever may change the table need not be able to read the changes of others.
+# With the definer's rights: whoever may change the table need not be able to read the changes of others. Nobody else may put the
+# function on a table of their own and tell what never was.
 FUNCTION: LiteralString = (
     "CREATE OR REPLACE FUNCTION {write}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER"
-    " SET search_path = pg_catalog, pg_temp AS {body}"
+    " SET search_path = pg_catalog, pg_temp AS {body};\nREVOKE ALL ON FUNCTION {write}() FROM PUBLIC"
 )
 ON: LiteralString = "CREATE TRIGGER {name} AFTER {when} EXECUTE FUNCTION {write}({said})"
 OFF: LiteralString = "DROP TRIGGER IF EXISTS {name} ON {on}"

@@ -32,11 +32,14 @@ class Told:
 class Writer(threading.Thread):
     """Locks a person, changes it, tells it, dawdles, and commits or takes it all back."""
 
-    def __init__(self, address: str, source: str, number: int, tell: Callable[..., None] | None) -> None:
+    def __init__(
+        self, address: str, source: str, number: int, tell: Callable[..., None] | None, *, slow: bool = False
+    ) -> None:
         super().__init__(daemon=True)
         self.address, self.source, self.number, self.tell = address, source, number, tell
         self.stop, self.committed = threading.Event(), list[Told]()
-        self.pause, self.dawdle = (1.0, 5.0), (0.0, 0.4)
+        self.pause, self.dawdle = (1.0, 5.0), (6.0, 8.0) if slow else (0.0, 0.4)
+        self.people = range(PEOPLE, PEOPLE + 4) if slow else range(PEOPLE)
 
     def run(self) -> None:
         draw, serial = random.Random(f"{self.source}/{self.number}"), 0
@@ -48,7 +51,7 @@ class Writer(threading.Thread):
                     time.sleep(draw.uniform(*self.dawdle))
                 for _ in range(draw.randrange(1, 3)):
                     serial += 1
-                    told.append(self._change(connection, draw.randrange(PEOPLE), serial))
+                    told.append(self._change(connection, draw.choice(self.people), serial))
                     time.sleep(draw.uniform(*self.dawdle))
                 if draw.random() < 0.2:
                     connection.rollback()

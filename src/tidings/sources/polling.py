@@ -172,6 +172,8 @@ class Polling(Tap):
         table, key = of
         oid = connection.execute("SELECT to_regclass(%s)::oid::text", (quoted(table),)).fetchone()
         known = f"{table}/{oid[0] if oid else ''}"
+        for old in [name for name in place if name.startswith(f"{table}/") and name != known]:
+            del place[old]
         types = {row[0]: row[1] for row in connection.execute(TYPES, (quoted(table),))}
         time, last = place.get(known, ("-infinity", []))
         since = [SQL("{}::timestamptz").format(Literal(time))]

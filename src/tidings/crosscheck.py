@@ -103,6 +103,10 @@ def _options(page: Document, source: Source) -> Iterator[Problem]:
         if name in source.model_fields_set and name not in (*kind.needs, *kind.may):
             expected = f"none: a source of kind {source.kind} has no {name}"
             yield page.problem((name,), "unknown_key", f"{name}", expected, "Remove it.")
+    if source.after == "archive" and kind.tap:
+        yield page.problem(
+            ("after",), "wrong_value", "archive", "delete or keep: only files are archived", "Change it."
+        )
 
 
 def _drop_folder(folder: Folder, page: Document, source: Source) -> Iterator[Problem]:

@@ -189,6 +189,10 @@ class Source(Model):
     path: Annotated[Text, Field(description="the drop folder")] | None = None
     connection: Annotated[SecretRef, Field(description="of a server: where it is, user and password")] | None = None
     slot: Annotated[Text, Field(pattern=r"^[a-z0-9_]{1,63}$", description="small letters, digits, _")] | None = None
+    table: Annotated[Text, Field(pattern=r"^[^.]+\.[^.]+$", description="schema.name of our own table")] | None = None
+    mode: Annotated[Literal["poll", "push", "tail"], Field(description="poll, push or tail")] = "poll"
+    column: Annotated[Text, Field(description="when a row was last changed, like updated_at")] | None = None
+    lag: Annotated[Number, Field(ge=0, le=86_400, description="seconds a row must be old before it is read")] = 1.0
     streams: Annotated[DistinctTexts, Field(min_length=1, description="topics, streams or queues")] | None = None
     dialect: Annotated[Name, Field(description="a dialect of the catalogue, or auto")] = "auto"
     entities: Annotated[dict[Text, Name], Field(min_length=1, description="the vendor's table or object → contract")]
@@ -206,9 +210,9 @@ class Source(Model):
     @model_validator(mode="before")
     @classmethod
     def _own_dialect(cls, given: Any) -> Any:
-        """What we read ourselves speaks our own dialect."""
+        """What we read ourselves speaks our own dialect, and some of it is not needed afterwards."""
         if isinstance(given, dict) and isinstance(name := given.get("kind"), str) and name in KINDS:
-            return {"dialect": KINDS[name].dialect, **given}
+            return {"dialect": KINDS[name].dialect, "after": KINDS[name].after, **given}
         return given
 
     images: Annotated[

@@ -64,6 +64,7 @@ def link_out(root: Path) -> None:
 
 
 HOOK, CRM, CUSTOMER, TOP = "subscribers/hook.yaml", "sources/crm.yaml", "entities/customer.yaml", "tidings.yaml"
+TAPPED = "connection: file:hook.key\nentities: {public.customers: customer}\nbanner: shop\n"
 BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
 
 # What is done to a good folder → the problems it must give, as (file, line, code).
@@ -132,6 +133,10 @@ WRONG: dict[str, tuple[Callable[[Path], None], set[tuple[str, int, str]]]] = {
         {("sources/second.yaml", 3, "path_overlaps")},
     ),
     "inbox with a path": (swap(CRM, "kind: files", "kind: inbox"), {(CRM, 3, "unknown_key")}),
+    "outbox that archives": (put(CRM, f"{TAPPED}kind: outbox\nafter: archive\n"), {(CRM, 5, "wrong_value")}),
+    "outbox in no schema": (put(CRM, f"{TAPPED}kind: outbox\ntable: outbox\n"), {(CRM, 5, "wrong_value")}),
+    "polling without a column": (put(CRM, f"{TAPPED}kind: polling\n"), {(CRM, 1, "missing_key")}),
+    "triggers with a mode": (put(CRM, f"{TAPPED}kind: triggers\nmode: push\n"), {(CRM, 5, "unknown_key")}),
     "yml": (lambda r: (r / HOOK).rename(r / "subscribers/hook.yml"), {("subscribers/hook.yml", 0, "unexpected_file")}),
     "capital file name": (
         lambda r: (r / HOOK).rename(r / "subscribers/Hook One.yaml"),

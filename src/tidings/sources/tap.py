@@ -90,6 +90,13 @@ class Log(ABC):
     @abstractmethod
     def messages(self, spark: SparkSession) -> DataFrame:
         """MESSAGE rows of a verified log, as a stream."""
+    def wait(self, start: Offset) -> None:
+        """There was nothing new. Spark asks again at once, and a look is not free for the server."""
+        time.sleep(LOOK_EVERY_S)
+
+    def remarks(self) -> list[str]:
+        """What a person should know of a source that is ready: what holds it back, what it will not see."""
+        return []
 
     def statements(self) -> list[tuple[str, str]]:
         """(what is done, what undoes it), for a person to read and the server to run; empty when nothing needs to be installed."""
@@ -169,7 +176,7 @@ class _Reader(DataSourceStreamReader):
     def latestOffset(self, start: Offset, limit: Any = None) -> Offset:
         latest = self.tap.latest(start)
         if latest == start:
-            time.sleep(LOOK_EVERY_S)  # Spark asks again at once, and a look is not free for the server
+            self.tap.wait(start)
         return latest
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:

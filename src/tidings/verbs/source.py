@@ -1,4 +1,4 @@
-"""`tidings source install|remove NAME`: what a database needs so that its log can be read, shown first and undone by the other."""
+"""`tidings source install|remove|snippet NAME`: what a database needs so that its log can be read, shown first and undone by the other."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ def register(app: typer.Typer) -> None:
     )
     source.command("install")(install)
     source.command("remove")(remove)
+    source.command("snippet")(snippet)
     app.add_typer(source, name="source")
 
 
@@ -36,6 +37,18 @@ def remove(name: Name, dry_run: Only = False, directory: Here = Path("."), as_js
     """Drop what `install` made. Changes that were not read yet are lost with it."""
     tap = _tap(directory, name)
     _run(tap, [undo for _, undo in reversed(tap.statements())], dry_run, as_json)
+
+
+def snippet(name: Name, directory: Here = Path("."), as_json: AsJson = False) -> None:
+    """Print the Python function that writes to an outbox in the application's own transaction."""
+    tap = _tap(directory, name)
+    text = getattr(tap, "snippet", None)
+    if text is None:
+        raise Refused("unknown_source", f"the source {name}, which is no outbox", "a source of kind outbox")
+    if as_json:
+        answer({"source": name, "snippet": text()})
+    else:
+        print(text(), end="")
 
 
 def _tap(directory: Path, name: str) -> Log:

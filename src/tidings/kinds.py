@@ -19,6 +19,7 @@ class Kind:
 KINDS: Mapping[str, Kind] = {
     "files": Kind(needs=("path",)),
     "inbox": Kind(),
+    "mysql": Kind(needs=("connection",), dialect="mysql_rows", tap="tidings.sources.mysql"),
     "postgresql": Kind(
         needs=("connection",), may=("slot",), dialect="postgresql_wal", tap="tidings.sources.postgresql"
     ),

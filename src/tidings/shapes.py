@@ -187,7 +187,12 @@ class Source(Model):
     entities: Annotated[dict[Text, Name], Field(min_length=1, description="the vendor's table or object → contract")]
     banner: PlaceName
     location: PlaceName | None = None
-    snapshot: Annotated[Literal["state", "emit"], Field(description="state or emit")] = "state"
+    snapshot: Annotated[
+        Literal["none", "state", "emit"],
+        Field(
+            description="rows that are there already: none (not read), state (known, no event) or emit (an insert each)"
+        ),
+    ] = "state"
     after: Annotated[Literal["archive", "delete", "keep"], Field(description="archive, delete or keep")] = "keep"
     silent_after: Seconds | None = None
 

@@ -12,8 +12,8 @@ import pytest
 from mysql_server import MariaDb, mariadb
 
 from tidings.errors import SourceStopped
-from tidings.sources.mysql import Capture
 from tidings.sources.myserver import Server
+from tidings.sources.mysql import Capture
 from tidings.sources.tap import Offset, Taken
 
 COLUMNS = """id bigint unsigned PRIMARY KEY, code binary(6), raw varbinary(10), tags set('x','y','z'), kind enum('p','q'), f float,
@@ -56,12 +56,17 @@ def taken(tap: Capture, start: Offset) -> tuple[list[Taken], Offset]:
 
 
 def bodies(messages: list[Taken]) -> list[dict[str, Any]]:
-    return [json.loads(m.body, parse_float=lambda text: text if "." in text and len(text) > 5 else float(text)) for m in messages]
+    return [
+        json.loads(m.body, parse_float=lambda text: text if "." in text and len(text) > 5 else float(text))
+        for m in messages
+    ]
 
 
 def test_rows_and_values(server: MariaDb, capture: Capture) -> None:
     start = capture.first()
-    server.run(f"INSERT INTO crm.people VALUES ({VALUES})", "INSERT INTO crm.people (id, tags, born) VALUES (2, '', 0000)")
+    server.run(
+        f"INSERT INTO crm.people VALUES ({VALUES})", "INSERT INTO crm.people (id, tags, born) VALUES (2, '', 0000)"
+    )
     server.run("UPDATE crm.people SET small = 4 WHERE id = 2", "UPDATE crm.people SET id = 3 WHERE id = 2")
     server.run("DELETE FROM crm.people WHERE id = 3", "TRUNCATE TABLE crm.people", "USE crm", "truncate `people`")
     server.run("INSERT INTO crm.other VALUES (1)")
@@ -71,8 +76,17 @@ def test_rows_and_values(server: MariaDb, capture: Capture) -> None:
     ]  # fmt: skip
     odd, empty, changed, moved, gone, *_ = found
     assert odd["after"] == ODD
-    assert (odd["key"], odd["before"], odd["schema"], odd["table"]) == ({"id": 18446744073709551615}, None, "crm", "people")
-    assert {name: value for name, value in empty["after"].items() if value is not None} == {"id": 2, "tags": "", "born": 0}
+    assert (odd["key"], odd["before"], odd["schema"], odd["table"]) == (
+        {"id": 18446744073709551615},
+        None,
+        "crm",
+        "people",
+    )
+    assert {name: value for name, value in empty["after"].items() if value is not None} == {
+        "id": 2,
+        "tags": "",
+        "born": 0,
+    }
     assert (changed["before"]["small"], changed["after"]["small"]) == (None, 4)
     assert (moved["before"]["id"], moved["after"]["id"], moved["key"]) == (2, 3, {"id": 3})
     assert (gone["before"]["id"], gone["after"], gone["key"]) == (3, None, {"id": 3})
@@ -119,7 +133,10 @@ def test_a_change_logged_as_text_is_not_passed_in_silence(server: MariaDb, captu
 
 def test_columns_are_named_by_the_log(server: MariaDb, capture: Capture) -> None:
     start = capture.first()
-    server.run("INSERT INTO crm.people (id, name) VALUES (1, 'a')", "ALTER TABLE crm.people DROP COLUMN small, ADD COLUMN more int FIRST")
+    server.run(
+        "INSERT INTO crm.people (id, name) VALUES (1, 'a')",
+        "ALTER TABLE crm.people DROP COLUMN small, ADD COLUMN more int FIRST",
+    )
     server.run("INSERT INTO crm.people (id, more) VALUES (2, 7)")
     old, new = bodies(taken(capture, start)[0])
     assert ("small" in old["after"], "more" in old["after"]) == (True, False)
@@ -139,7 +156,9 @@ def test_a_batch_ends_with_a_transaction(server: MariaDb, capture: Capture, monk
     assert [m["key"]["id"] for m in bodies(found)] == [10_000 + n for n in range(20)]
 
 
-def test_others_tables_move_the_place_now_and_then(server: MariaDb, capture: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_tables_move_the_place_now_and_then(
+    server: MariaDb, capture: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     start = capture.first()
     server.run("INSERT INTO crm.other VALUES (1), (2)")
     assert capture.latest(start) == start

@@ -11,9 +11,10 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from tidings.sources.gtids import Gtids
 from tidings.sources.myserver import Server, client
 
 # Events whose rows we could not see: what the log does, and what would be right. Their place must not be passed in silence.
@@ -25,7 +26,10 @@ REFUSED = {
     0x2A: ("holds tagged GTIDs", "GTIDs without tags"),
     **dict.fromkeys(range(0xA5, 0xAC), ("is compressed", "log_bin_compress = OFF")),
 }
-BYTES = "iso8859-1"  # one character per byte: text is decoded by us, so that bytes that are no text do not end the reading
+CLOCK_SET_BACK_S = 3600
+BYTES = (
+    "iso8859-1"  # one character per byte: text is decoded by us, so that bytes that are no text do not end the reading
+)
 _XA = re.compile(r"(?is)\s*xa\s+(\w+)\s+(.*?)\s*$")
 _TRUNCATE = re.compile(
     r"(?is)\s*(?:/\*.*?\*/\s*)*truncate\s+(?:table\s+)?(?:(`(?:[^`]|``)+`|[^\s`.;]+)\s*\.\s*)?(`(?:[^`]|``)+`|[^\s`.;]+)"
@@ -60,39 +64,6 @@ class Group:
 
 
 @dataclass
-class Gtids:
-    """What was read, by GTID: per domain the last one (MariaDB), or a set (MySQL)."""
-
-    text: str
-    mariadb: bool
-
-    def known(self, gtid: str) -> bool:
-        if self.mariadb:
-            return sequence(gtid) <= sequence(self._last().get(gtid.split("-")[0], "0-0-0"))
-        from pymysqlreplication.gtid import Gtid, GtidSet
-
-        return Gtid(gtid) in GtidSet(self.text)
-
-    def add(self, gtid: str) -> None:
-        if self.mariadb:
-            self.text = ",".join((self._last() | {gtid.split("-")[0]: gtid}).values())
-            return
-        from pymysqlreplication.gtid import Gtid, GtidSet
-
-        self.text = str(GtidSet(self.text) + Gtid(gtid))
-
-    def covers(self, other: str) -> bool:
-        if self.mariadb:
-            return all(self.known(gtid) for gtid in Gtids(other, True)._last().values())
-        from pymysqlreplication.gtid import GtidSet
-
-        return all(any(one in held for held in GtidSet(self.text).gtids) for one in GtidSet(other).gtids)
-
-    def _last(self) -> dict[str, str]:
-        return {gtid.split("-")[0]: gtid for gtid in filter(None, self.text.split(","))}
-
-
-@dataclass
 class Walk:
     """Where a reader is. Between transactions `file`, `pos`, `made` and `gtids` are a place one can start from again."""
 
@@ -103,6 +74,7 @@ class Walk:
     gtids: Gtids
     prepared: dict[str, list[Any]] = field(default_factory=dict)  # XA id → file and position of its rows
     undone: list[str] = field(default_factory=list)
+    seconds: int = 0  # the latest time told
     group: Group | None = None
 
     def take(self, step: Step) -> Group | None:
@@ -125,7 +97,10 @@ class Walk:
         self._torn()
         if self.gtids.known(step.text):
             raise self.server.went_back("the log tells a transaction that was read before")
-        self.group = Group(self.file, self.pos, step.pos, step.text, step.seconds, step.alone)
+        # The log tells when a statement began; what is true later is not older. A clock that was set back is believed.
+        behind = self.seconds - step.seconds
+        self.seconds = self.seconds if 0 < behind < CLOCK_SET_BACK_S else step.seconds
+        self.group = Group(self.file, self.pos, step.pos, step.text, self.seconds, step.alone)
 
     def _ends(self, step: Step) -> bool:
         assert self.group is not None
@@ -133,11 +108,11 @@ class Walk:
             return True
         if step.kind != "query":
             return False
-        word = step.text.lstrip().split(None, 1)[0].rstrip(";").upper() if step.text.strip() else ""
-        if word in ("BEGIN", "SAVEPOINT") or (xa := _XA.match(step.text)) and xa[1].upper() in ("START", "BEGIN", "END"):
-            self.group = Group(**{**self.group.__dict__, "alone": False})
+        words = step.text.upper().replace(";", " ").split()[:2]
+        if words[:1] in (["BEGIN"], ["SAVEPOINT"]) or words in (["XA", "START"], ["XA", "BEGIN"], ["XA", "END"]):
+            self.group = replace(self.group, alone=False)
             return False
-        return word in ("COMMIT", "XA") or self.group.alone or step.text.strip().upper() == "ROLLBACK"
+        return self.group.alone or words[:1] in (["COMMIT"], ["XA"]) or words == ["ROLLBACK"]
 
     def _end(self, step: Step) -> Group:
         group, self.group = self.group, None
@@ -260,7 +235,9 @@ def _step(event: Any, kind: str, tables: frozenset[str]) -> Step:
 def _as_bytes(server: Server, event: Any, tables: frozenset[str]) -> None:
     for column in event.columns:
         if f"{event.schema}.{event.table}" in tables and column.name is None:
-            raise server.unreadable(f"does not name the columns of {event.schema}.{event.table}", "binlog_row_metadata = FULL")
+            raise server.unreadable(
+                f"does not name the columns of {event.schema}.{event.table}", "binlog_row_metadata = FULL"
+            )
         column.encoding = column.character_set_name
         if column.enum_values is None and column.set_values is None and column.encoding is not None:
             column.character_set_name = BYTES
@@ -284,10 +261,6 @@ def changes_as_text(step: Step, tables: Sequence[str]) -> str:
 def number(file: str) -> int:
     """`binlog.000012` → 12: files are numbered in their order."""
     return int(file.rsplit(".", 1)[1])
-
-
-def sequence(gtid: str) -> int:
-    return int(gtid.rsplit("-", 1)[1])
 
 
 def ours(step: Step, tables: Mapping[str, object] | Sequence[str]) -> bool:

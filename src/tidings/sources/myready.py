@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tidings.sources.myserver import Status, mariadb, rows, status, variables
+from tidings.sources.myserver import Status, here, rows, status, variables
 
 if TYPE_CHECKING:
     from tidings.sources.myserver import Db
@@ -26,18 +26,24 @@ WANTED = {
 MARIADB = {"gtid_strict_mode": "ON", "log_bin_compress": "OFF"}
 MYSQL = {"gtid_mode": "ON", "binlog_transaction_compression": "OFF", "binlog_row_value_options": ""}
 FIXED = ("log_bin",)  # only with a restart
-LATER = ("binlog_transaction_compression", "binlog_row_value_options", "log_bin_compress")  # absent in older servers, which is fine
+LATER = (
+    "binlog_transaction_compression",
+    "binlog_row_value_options",
+    "log_bin_compress",
+)  # absent in older servers, which is fine
 
 
 def problems(connection: Db, tables: Sequence[str]) -> Iterator[Problem]:
     """(found, expected, what now), most basic first."""
     known = variables(connection)
-    for name, value in {**WANTED, **(MARIADB if mariadb(connection) else MYSQL)}.items():
+    for name, value in {**WANTED, **(MARIADB if here(connection).mariadb else MYSQL)}.items():
         found = known.get(name)
         if found is None and name not in LATER:
             yield f"no setting {name}", f"{name} = {value}", "Use MariaDB 10.5 or MySQL 8.0.14, or newer."
         elif found is not None and found.upper() != value:
-            how = "Set it in the server's configuration" + (" and restart it." if name in FIXED else _at_once(name, value))
+            how = "Set it in the server's configuration" + (
+                " and restart it." if name in FIXED else _at_once(name, value)
+            )
             yield f"{name} is {found or 'empty'}", f"{name} = {value or 'empty'}", how
     now = status(connection)
     for table in tables:
@@ -52,7 +58,9 @@ def _at_once(name: str, value: str) -> str:
 
 def _table(connection: Db, table: str, now: Status | None) -> Iterator[Problem]:
     schema, _, name = table.partition(".")
-    found = "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = %s AND table_type <> 'VIEW'"
+    found = (
+        "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = %s AND table_type <> 'VIEW'"
+    )
     if not rows(connection, found, (schema, name)):
         how = "Name it schema.table as the server spells it, and grant SELECT on it."
         yield f"no table {table}, or no right to see it", "every table of the source", how

@@ -36,7 +36,6 @@ class NotText(ValueError):
 class Teller:
     """Makes the messages of one reader; `at` counts the rows of a transaction."""
 
-    source: str
     origin: str
     at: int = 0
 
@@ -56,7 +55,9 @@ class Teller:
                 said = "unreadable"
             known = after if after is not None else before
             key = {n: known[n] for n in names} if known is not None and any(names) else None
-            told = self.message(group, f"{event.schema}.{event.table}", said, {"key": key, "before": before, "after": after})
+            told = self.message(
+                group, f"{event.schema}.{event.table}", said, {"key": key, "before": before, "after": after}
+            )
             yield told, [one for one in (before, after) if one is not None]
 
     def statement(self, group: Group, table: str, op: str) -> Taken:
@@ -107,14 +108,18 @@ def logged(column: Any, value: Any) -> str:
     if column.type == YEAR and value == 1900:
         value = 0
     if isinstance(value, timedelta) and value < timedelta() and value.microseconds:
-        value = -(2 * timedelta(seconds=math.ceil(-value.total_seconds())) - timedelta(seconds=1) + value)  # a borrow it forgets
+        value = -(
+            2 * timedelta(seconds=math.ceil(-value.total_seconds())) - timedelta(seconds=1) + value
+        )  # a borrow it forgets
     return json.dumps(_plain(value), ensure_ascii=False) if column.type == JSON else as_json(value, column.type)
 
 
 def _text(raw: bytes, encoding: str) -> str:
     try:
         if encoding == "cp1252":  # the server's latin1 has a character for all 256 bytes
-            return "".join(bytes([b]).decode("latin-1" if b in (0x81, 0x8D, 0x8F, 0x90, 0x9D) else "cp1252") for b in raw)
+            return "".join(
+                bytes([b]).decode("latin-1" if b in (0x81, 0x8D, 0x8F, 0x90, 0x9D) else "cp1252") for b in raw
+            )
         return raw.decode(CODECS.get(encoding, encoding))
     except (LookupError, UnicodeDecodeError):
         raise NotText from None

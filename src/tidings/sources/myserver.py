@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tidings.errors import Refused, SourceStopped
@@ -140,12 +140,22 @@ def client() -> Any:
 
 def rows(connection: Db, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
-        cursor.execute(query, values or None)
+        cursor.execute(query, tuple(values))
         return list(cursor.fetchall())
 
 
-def mariadb(connection: Db) -> bool:
-    return "MariaDB" in connection.get_server_info()
+class Here(NamedTuple):
+    """Who answers: the name that places in the log belong to, and the family."""
+
+    name: str
+    mariadb: bool
+
+
+def here(connection: Db) -> Here:
+    """MariaDB has no other name of itself than the number its replicas know it by."""
+    known = variables(connection)
+    uuid = known.get("server_uuid")
+    return Here(uuid or f"mariadb-{known['server_id']}", uuid is None)
 
 
 def variables(connection: Db) -> dict[str, str]:
@@ -157,12 +167,6 @@ def variables(connection: Db) -> dict[str, str]:
     marks = ", ".join(["%s"] * len(names))
     found = rows(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({marks})", names)
     return {name.lower(): value for name, value in found}
-
-
-def identity(connection: Db) -> str:
-    """What places in the log belong to. MariaDB has no other name of itself than the number its replicas know it by."""
-    known = variables(connection)
-    return known.get("server_uuid") or f"mariadb-{known['server_id']}"
 
 
 def status(connection: Db) -> Status | None:
@@ -184,6 +188,6 @@ def status(connection: Db) -> Status | None:
 
 def gtid_at(connection: Db, at: Status) -> str:
     """What the log holds up to this very place."""
-    if not mariadb(connection):
+    if not here(connection).mariadb:
         return at.gtid
     return str(rows(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (at.file, at.pos))[0][0] or "")

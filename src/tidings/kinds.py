@@ -26,6 +26,7 @@ KINDS: Mapping[str, Kind] = {
     "files": Kind(needs=("path",)),
     "inbox": Kind(),
     "kafka": Kind(needs=("connection", "streams"), tap="tidings.sources.kafka", jars="kafka"),
+    "mysql": Kind(needs=("connection",), dialect="mysql_rows", tap="tidings.sources.mysql"),
     "postgresql": Kind(
         needs=("connection",), may=("slot",), dialect="postgresql_wal", tap="tidings.sources.postgresql"
     ),

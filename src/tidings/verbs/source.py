@@ -36,7 +36,7 @@ def install(name: Name, dry_run: Only = False, directory: Here = Path("."), as_j
 def remove(name: Name, dry_run: Only = False, directory: Here = Path("."), as_json: AsJson = False) -> None:
     """Drop what `install` made. Changes that were not read yet are lost with it."""
     tap = _tap(directory, name)
-    _run(tap, [undo for _, undo in reversed(tap.statements())], dry_run, as_json)
+    _run(tap, [undo for _, undo in reversed(tap.statements()) if undo], dry_run, as_json)
 
 
 def snippet(name: Name, directory: Here = Path("."), as_json: AsJson = False) -> None:

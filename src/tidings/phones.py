@@ -20,6 +20,7 @@ PARAMETERS = r";.*$"
 LETTERS = r"\p{L}"
 INTERNATIONAL = r"^[^0-9]*\+"
 OPTIONAL_TRUNK = r"\(0\)"
+SHORTEST = 7  # digits of the shortest number there is, with its calling code
 # Other digits that people type: fullwidth, Arabic-Indic, Persian; and the fullwidth plus.
 TYPED = "０１２３４５６７８９٠١٢٣٤٥٦٧٨٩۰۱۲۳۴۵۶۷۸۹＋"
 MEANT = "0123456789" * 3 + "+"
@@ -77,7 +78,7 @@ def _number(digits: str, plus: bool, plan: Plan | None) -> str:
     if plus:
         return f"+{_untrunked(digits, plan)}" if digits else ""
     for out in (plan.out, "00") if plan else ("00",):
-        if digits.startswith(out):
+        if digits.startswith(out) and len(digits) >= len(out) + SHORTEST:
             return f"+{_untrunked(digits[len(out) :], plan)}"
     if plan is None:
         return digits

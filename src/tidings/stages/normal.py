@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from tidings import phones
 from tidings.contract import FieldRule
+from tidings.stages.functions import let
 
 _FALSE = ("", "0", "false", "f", "no", "n", "off", "none", "null")
 _BLANK = r"[\s\p{Z}]+"
@@ -94,7 +95,7 @@ def phone(value: Column, plan: Column) -> Column:
         "extension": F.regexp_extract(told, phones.EXTENSION, 2),
         "plan": F.split(plan, r"\|"),
     }
-    return _let(F.struct(*[part.alias(name) for name, part in parts.items()]), lambda said: _spoken(value, said))
+    return let(F.struct(*[part.alias(name) for name, part in parts.items()]), lambda said: _spoken(value, said))
 
 
 def _spoken(value: Column, said: Column) -> Column:
@@ -103,7 +104,7 @@ def _spoken(value: Column, said: Column) -> Column:
     abroad = plus | body.rlike(r"^[^0-9]*00")
     plain = F.when(abroad, F.regexp_replace(body, phones.OPTIONAL_TRUNK, "")).otherwise(body)
     digits = F.regexp_replace(plain, "[^0-9]", "")
-    number = _let(digits, lambda d: _dialled(d, plus, said["plan"]))
+    number = let(digits, lambda d: _dialled(d, plus, said["plan"]))
     extended = F.when(F.length(said["extension"]) > 0, F.concat(number, F.lit(";ext="), said["extension"]))
     known = F.when(F.length(number) > 0, F.coalesce(extended, number))
     return F.when(body.rlike(phones.LETTERS), normalised(value, "lower")).otherwise(known)
@@ -112,19 +113,23 @@ def _spoken(value: Column, said: Column) -> Column:
 def _dialled(digits: Column, plus: Column, plan: Column) -> Column:
     code, trunk, out = plan[0], plan[1], plan[2]
     short, long = plan[3].cast("int"), plan[4].cast("int")
-    many = F.length(digits)
+    many, zeros = F.length(digits), F.lit("00")
     drops = (F.length(trunk) > 0) & digits.startswith(trunk) & (trunk.startswith("0") | (many > long))
     rest = F.when(drops, _from(digits, trunk)).otherwise(digits)
     fits = F.length(rest).between(short, long)
     return (
         F.when(plus, F.when(many > 0, F.concat(F.lit("+"), _untrunked(digits, code, trunk))))
-        .when(digits.startswith(out), F.concat(F.lit("+"), _untrunked(_from(digits, out), code, trunk)))
-        .when(digits.startswith("00"), F.concat(F.lit("+"), _untrunked(_from(digits, F.lit("00")), code, trunk)))
+        .when(_leads_out(digits, out), F.concat(F.lit("+"), _untrunked(_from(digits, out), code, trunk)))
+        .when(_leads_out(digits, zeros), F.concat(F.lit("+"), _untrunked(_from(digits, zeros), code, trunk)))
         .when(plan.isNull(), digits)
         .when(digits.startswith(code) & (many > long), F.concat(F.lit("+"), digits))
         .when(fits, F.concat(F.lit("+"), code, rest))
         .otherwise(digits)
     )
+
+
+def _leads_out(digits: Column, out: Column) -> Column:
+    return digits.startswith(out) & (F.length(digits) >= F.length(out) + phones.SHORTEST)
 
 
 def _untrunked(digits: Column, code: Column, trunk: Column) -> Column:
@@ -139,8 +144,3 @@ def _from(text: Column, start: Column) -> Column:
 
 def _trimmed(value: Column) -> Column:
     return F.regexp_replace(value, r"^[\s\p{Z}]+|[\s\p{Z}]+$", "")
-
-
-def _let(value: Column, body: Callable[[Column], Column]) -> Column:
-    """`body` of a value that is worked out once, however often the body names it."""
-    return F.transform(F.array(value), body)[0]

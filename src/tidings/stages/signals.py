@@ -13,6 +13,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidings.contract import Condition, Contract, Scalar
+from tidings.stages.functions import let
 from tidings.stages.once import built_once
 from tidings.stages.subject import choose
 
@@ -118,15 +119,16 @@ def _looked(rule: Column, contract: Contract) -> Column:
 def _moved(unit: Column, contracts: Mapping[str, Contract]) -> Column:
     """`[{field, from, to}]` of the fields that make this relation."""
     fields = choose(F.col("contract"), {name: _related(unit, contract) for name, contract in contracts.items()})
-    ends = F.transform(
-        F.array_intersect(F.array_sort("changed"), fields),
-        lambda name: F.struct(
-            name.alias("field"),
-            F.try_element_at(F.col("base"), name).alias("from"),
-            F.try_element_at(F.col("fields_after"), name).alias("to"),
-        ),
-    )
+    names = F.array_intersect(F.array_sort("changed"), fields)
+    # A column named inside a function would be the new one of its projection, where `fields_after` is dropped: it is handed in.
+    known = F.struct(names.alias("names"), F.col("base").alias("then"), F.col("fields_after").alias("now"))
+    ends = let(known, lambda said: F.transform(said["names"], lambda name: _ends(said, name)))
     return F.coalesce(F.to_json(ends, {"ignoreNullFields": "false"}), F.lit("[]"))
+
+
+def _ends(said: Column, name: Column) -> Column:
+    then, now = F.try_element_at(said["then"], name), F.try_element_at(said["now"], name)
+    return F.struct(name.alias("field"), then.alias("from"), now.alias("to"))
 
 
 def _related(unit: Column, contract: Contract) -> Column:

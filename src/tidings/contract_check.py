@@ -82,9 +82,10 @@ def _ignored(page: Document, contract: Contract) -> Iterator[Problem]:
 
 def _signals(page: Document, contract: Contract) -> Iterator[Problem]:
     fields = {*contract.fields, *contract.key, *contract.ignore}
+    types = {*CHANGE_TYPES, *SIGNAL_TYPES, *contract.types} - {"consent"}  # a consent says who, where and for what
     for name, signal in contract.signals.items():
         place: Place = ("signals", name)
-        yield from known_name(page, (*place, "type"), signal.type, {*SIGNAL_TYPES, *contract.types}, "unknown_type")
+        yield from known_name(page, (*place, "type"), signal.type, types, "unknown_type")
         several = len(signal.conditions) > 1 or "all" in signal.when.model_fields_set
         for at, condition in enumerate(signal.conditions):
             where: Place = (*place, "when", "all", at, "field") if several else (*place, "when", "field")

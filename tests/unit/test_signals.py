@@ -27,10 +27,11 @@ fields:
   topic: {type: preference, class: sensitive}
   phone: {type: phone, normalise: phone, country_field: country}
   etl_batch: {class: internal}
+  status: {class: internal}
   news: {type: consent, consent: {class: marketing, channel: email, purpose: marketing}}
   study: {type: consent, consent: {class: marketing, channel: email, purpose: research}}
   bills: {type: consent, consent: {class: transactional, channel: email}}
-ignore: [orders_count, updated_at, "etl_*"]
+ignore: [orders_count, bounces, updated_at, "etl_*"]
 types: {downgrade: {description: a paying member steps down}}
 signals:
   tier-up: {type: tier_transition, when: {field: tier, moves: up, order: [basic, silver, gold]}}
@@ -43,6 +44,8 @@ signals:
   health: {type: sensitive_data, when: {field: topic, becomes: [health, faith]}}
   left-gold: {type: tier_transition, when: {field: tier, from: [gold]}}
   up-from-free: {type: tier_transition, when: {field: plan, from: [free], becomes: [plus, pro]}}
+  bounced: {type: suppression, when: {field: bounces, crosses: {above: 3}}}
+  merged: {type: identity_merge, when: {field: status, becomes: [merged]}}
   paying-down:
     type: downgrade
     when: {all: [{field: tier, moves: down, order: [basic, silver, gold]}, {field: plan, is: [pro]}]}
@@ -50,7 +53,7 @@ signals:
 BASE: dict[str, Any] = {
     "tier": "silver", "last_order_days": 10, "balance": 5, "categories": ["books"], "tags": "vip, new", "plan": "plus",
     "topic": "sport", "phone": "030 901820", "country": "DE", "etl_batch": 1, "orders_count": 9, "updated_at": "a",
-    "news": True, "study": True, "bills": True, "unlisted": 1,
+    "bounces": 0, "status": "live", "news": True, "study": True, "bills": True, "unlisted": 1,
 }  # fmt: skip
 
 # name → (what it was, what it becomes, the signals and types that must come out)
@@ -89,6 +92,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "all of it": ({"plan": "pro"}, {"plan": "pro", "tier": "basic"}, ["paying-down", "tier", "tier-down"]),
     "how things stand after": ({}, {"plan": "pro", "tier": "basic"}, ["paying-down", "subscription", "tier", "tier-down"]),
     "half of it": ({"plan": "pro"}, {"plan": "plus", "tier": "basic"}, ["subscription", "tier", "tier-down"]),
+    "one of the fifteen": ({}, {"bounces": 4}, ["bounced"]),
+    "a merge that is a status": ({}, {"status": "Merged"}, ["merged", "update"]),
     "technical fields alone": ({}, {"updated_at": "b", "etl_batch": 2}, []),
     "technical beside another": ({}, {"updated_at": "b", "etl_batch": 2, "plan": "pro"}, ["subscription"]),
     "a field that is not listed": ({}, {"unlisted": 2}, []),
@@ -106,9 +111,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     folder: Path = tmp_path_factory.mktemp("signals") / "operator"
     write_operator(folder)
     (folder / "entities" / "customer.yaml").write_text(CONTRACT)
-    for path in (folder / "subscribers").glob("*.yaml"):
-        text = path.read_text().replace("types: [", "types: [churn_signal, ") if path.stem == "newsletter" else ""
-        path.write_text(text) if text else None
+    (folder / "subscribers" / "newsletter.yaml").unlink()
     return load(folder)
 
 
@@ -134,6 +137,11 @@ def test_every_rule(spark: SparkSession, settings: Settings) -> None:
     assert json.loads(both["tier"]["payload"])["changed"] == ["plan", "tier"]
     assert "signal" not in json.loads(both["tier"]["payload"])
     assert len({row["correlation"] for row in both.values()}) == 1
+    merged = {
+        said(row): json.loads(row["payload"]) for row in of(rows, list(CASES).index("a merge that is a status") + 1)
+    }
+    assert merged["merged"]["moved"] == [{"field": "status", "from": "live", "to": "Merged"}]
+    assert "moved" not in merged["update"]
 
 
 def test_only_a_transition_is_a_signal(spark: SparkSession, settings: Settings) -> None:
@@ -155,7 +163,8 @@ def test_only_a_transition_is_a_signal(spark: SparkSession, settings: Settings) 
 
 WRONG: dict[str, tuple[str, str, str]] = {
     "an unknown type": ("type: churn_signal, when: {field: last", "type: churn, when: {field: last", "unknown_type"),
-    "one of the fifteen": ("type: churn_signal, when: {field: last", "type: email, when: {field: last", "unknown_type"),
+    "a consent": ("type: churn_signal, when: {field: last", "type: consent, when: {field: last", "unknown_type"),
+    "a step of life": ("type: churn_signal, when: {field: last", "type: delete, when: {field: last", "unknown_type"),
     "an unknown field": ("when: {field: balance", "when: {field: ballance", "unknown_field"),
     "an unknown field among all": ("{field: plan, is: [pro]}", "{field: plann, is: [pro]}", "unknown_field"),
     "no test": ("{field: tier, from: [gold]}", "{field: tier}", "wrong_value"),
@@ -191,6 +200,15 @@ def test_a_wrong_contract_gives_its_line(settings: Settings, tmp_path: Path, nam
     found = {(p.line, p.code) for p in problems if p.file == "entities/customer.yaml"}
     also = {(line - 1, code)} if name == "the same consent twice" else set()
     assert found == {(line, code)} | also
+
+
+def test_a_subscriber_may_ask_for_a_signal(settings: Settings) -> None:
+    page = settings.directory / "subscribers" / "hook.yaml"
+    kept = page.read_text()
+    page.write_text("types: [churn_signal, consent, purchase, chrun_signal]\n" + kept.replace("types:", "#", 1))
+    _, problems = examine(settings.directory)
+    page.write_text(kept)
+    assert [(p.path, p.code) for p in problems if p.code == "unknown_type"] == [("types[3]", "unknown_type")]
 
 
 def test_a_signal_is_a_type_like_any_other(settings: Settings) -> None:

@@ -94,18 +94,17 @@ def _listed(value: Column, wanted: tuple[Scalar, ...]) -> Column:
 def details(contracts: Mapping[str, Contract]) -> dict[str, Column]:
     """`detail`, the rest of an event's payload as JSON text, and for a signal's `changed` only the fields that its rule looks at."""
     parts = F.split("unit", "\\|")
-    mine = F.col("out") == "journal"
-    relation = parts[0].isin(*RELATIONS)
-    detail = F.when(relation, F.concat(F.lit(',"moved":'), _moved(parts[0], contracts)))
+    mine, kind = F.col("out") == "journal", parts[0]
+    fields = choose(F.col("contract"), {name: _related(kind, contract) for name, contract in contracts.items()})
     signalling = {name: contract for name, contract in contracts.items() if contract.signals}
     if not signalling:
-        return {"detail": F.when(mine, F.coalesce(detail, F.lit("")))}
-    rule = F.when(parts[0] != "consent", F.get(parts, F.lit(1)))
-    looked = {name: _looked(rule, contract) for name, contract in signalling.items()}
-    fields = choose(F.col("contract"), looked)
-    detail = detail.when(rule.isNotNull(), F.concat(F.lit(',"signal":"'), rule, F.lit('"')))
-    narrowed = F.when(fields.isNotNull(), F.array_intersect("changed", fields)).otherwise(F.col("changed"))
-    return {"detail": F.when(mine, F.coalesce(detail, F.lit(""))), "changed": F.when(mine, narrowed)}
+        return {"detail": F.when(mine, _moved(kind, fields))}
+    rule = F.when(kind != "consent", F.get(parts, F.lit(1)))
+    looked = choose(F.col("contract"), {name: _looked(rule, contract) for name, contract in signalling.items()})
+    named = F.when(rule.isNotNull(), F.concat(F.lit(',"signal":"'), rule, F.lit('"'))).otherwise(F.lit(""))
+    changed = F.when(looked.isNotNull(), F.array_intersect("changed", looked)).otherwise(F.col("changed"))
+    detail = F.concat(_moved(kind, F.coalesce(looked, fields)), named)
+    return {"detail": F.when(mine, detail), "changed": F.when(mine, changed)}
 
 
 def _looked(rule: Column, contract: Contract) -> Column:
@@ -116,14 +115,14 @@ def _looked(rule: Column, contract: Contract) -> Column:
     return found
 
 
-def _moved(unit: Column, contracts: Mapping[str, Contract]) -> Column:
-    """`[{field, from, to}]` of the fields that make this relation."""
-    fields = choose(F.col("contract"), {name: _related(unit, contract) for name, contract in contracts.items()})
+def _moved(kind: Column, fields: Column) -> Column:
+    """`,"moved":[{field, from, to}]` of the fields that make this relation; nothing of an event that is none."""
     names = F.array_intersect(F.array_sort("changed"), fields)
     # A column named inside a function would be the new one of its projection, where `fields_after` is dropped: it is handed in.
     known = F.struct(names.alias("names"), F.col("base").alias("then"), F.col("fields_after").alias("now"))
     ends = let(known, lambda said: F.transform(said["names"], lambda name: _ends(said, name)))
-    return F.coalesce(F.to_json(ends, {"ignoreNullFields": "false"}), F.lit("[]"))
+    text = F.coalesce(F.to_json(ends, {"ignoreNullFields": "false"}), F.lit("[]"))
+    return F.when(kind.isin(*RELATIONS), F.concat(F.lit(',"moved":'), text)).otherwise(F.lit(""))
 
 
 def _ends(said: Column, name: Column) -> Column:

@@ -18,6 +18,8 @@ PREFIX = r"^(?i:tel:)"
 EXTENSION = r"^(.*[0-9)])\s*[,;]?\s*(?i:ext=|extension|extn|ext|x|#)[\s.:=]*([0-9]{1,7})\s*$"
 PARAMETERS = r";.*$"
 LETTERS = r"\p{L}"
+# Already in its form. No zero among the first four digits, so no trunk prefix can hide behind the calling code.
+READY = r"^\+[1-9]{4}[0-9]{3,11}$"
 INTERNATIONAL = r"^[^0-9]*\+"
 OPTIONAL_TRUNK = r"\(0\)"
 SHORTEST = 7  # digits of the shortest number there is, with its calling code

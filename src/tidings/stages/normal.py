@@ -95,7 +95,8 @@ def phone(value: Column, plan: Column) -> Column:
         "extension": F.regexp_extract(told, phones.EXTENSION, 2),
         "plan": F.split(plan, r"\|"),
     }
-    return let(F.struct(*[part.alias(name) for name, part in parts.items()]), lambda said: _spoken(value, said))
+    spoken = let(F.struct(*[part.alias(name) for name, part in parts.items()]), lambda said: _spoken(value, said))
+    return F.when(value.rlike(phones.READY), value).otherwise(spoken)
 
 
 def _spoken(value: Column, said: Column) -> Column:

@@ -24,6 +24,7 @@ from tidings.stages.change import AUTO, change
 from tidings.stages.event import Batch, detected, event_columns, numbered, ordered, with_known
 from tidings.stages.journal import narrowed, spread, written
 from tidings.stages.once import built_once
+from tidings.stages.signals import details
 from tidings.stages.subject import SubjectRules, subject
 
 Observers = tuple[Callable[[DataFrame], DataFrame], Callable[[DataFrame], DataFrame]]
@@ -80,7 +81,8 @@ def writing(rows: DataFrame, batch: Batch, context: Context, observe: Observers 
     contracts = contracts_of(context.settings, context.source)
     rows = rows.transform(ordered, context.already).transform(with_known, batch, contracts)
     rows = rows.transform(detected, contracts, batch).transform(numbered).transform(observe[0])
-    events = rows.transform(spread, batch, contracts).withColumns(event_columns(contracts) | narrowed())
+    events = rows.transform(spread, batch, contracts)
+    events = events.withColumns(event_columns(contracts) | narrowed() | details(contracts))
     events = events.withColumns(_place(context.settings, context.source))
     decided = context.decisions.decided(events, contracts).transform(observe[1])
     return decided.transform(written, batch, context.decisions.version, sealed=context.sealed)

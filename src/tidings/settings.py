@@ -112,8 +112,8 @@ class Settings:
 
     @cached_property
     def change_types(self) -> tuple[str, ...]:
-        """Every type an event can have: the fifteen, the operator's own, the steps of a life cycle."""
-        own = {name for contract in self.entities.values() for name in contract.types}
+        """Every type an event can have: the fifteen, the operator's own and its signals', the steps of a life cycle."""
+        own = {name for contract in self.entities.values() for name in (*contract.types, *contract.signal_types)}
         return (*CHANGE_TYPES, *sorted(own - set(CHANGE_TYPES)), *LIFE_CYCLE)
 
     @cached_property

@@ -102,6 +102,7 @@ def event_facts(
         "consent_state": F.when(consent_event.isNotNull(), F.coalesce(consent_event["state"], F.lit("unknown"))),
         "consent_class": consent_event["class"],
         "consent_channel": consent_event["channel"],
+        "consent_purpose": consent_event["purpose"],
     }
     facts |= {f"consent_{channel}": F.try_element_at(consents, F.lit(channel)) for channel in CHANNELS}
     return facts | {name: F.array_contains(flags, name) for name in FLAGS}

@@ -14,8 +14,8 @@ from tidings.contract import Contract
 from tidings.seal.columns import aad_column, identifier_column, key_column, kid_column, seal_column, wrap_column
 from tidings.stages.attested import decided_entry
 from tidings.stages.event import Batch, nothing
+from tidings.stages.normal import normalised
 from tidings.stages.once import built_once
-from tidings.stages.subject import normalised
 
 TABLES = ("journal", "keys", "last_seen", "subjects", "identities", "quarantine")
 _IMAGES = ("insert", "update", "snapshot")  # operations whose after image is the record as it now stands
@@ -125,7 +125,7 @@ def _subject_key() -> dict[str, Column]:
 
 
 def payload() -> Column:
-    """What is sealed of an event: the key, the images as the source gave them, and which fields changed."""
+    """What is sealed of an event: the key, the images as the source gave them, which fields changed, and its own details."""
     null = F.lit("null")
     changed = F.coalesce(F.to_json(F.array_sort("changed")), F.lit("[]"))
     parts = (
@@ -135,7 +135,7 @@ def payload() -> Column:
         ("key", F.coalesce("key_json", null)),
     )
     pieces = [piece for name, text in parts for piece in (F.lit(f',"{name}":'), text)]
-    return F.concat(F.lit("{"), F.substring(F.concat(*pieces), 2, 2**31 - 1), F.lit("}"))
+    return F.concat(F.lit("{"), F.substring(F.concat(*pieces), 2, 2**31 - 1), F.col("detail"), F.lit("}"))
 
 
 def _image(keeps: bool) -> Column:
@@ -148,10 +148,10 @@ def _image(keeps: bool) -> Column:
 
 
 def identifier(kind: Column, value: Column) -> Column:
-    """E-mail and phone in the form that `timeline` compares; anything else trimmed."""
+    """E-mail and phone in the form that `timeline` compares, a phone without its extension; anything else trimmed."""
     return (
         F.when(kind == "email", normalised(value, "email"))
-        .when(kind == "phone", normalised(value, "phone"))
+        .when(kind == "phone", F.regexp_replace(value, "[^0-9+]|;.*$", ""))
         .otherwise(F.trim(value))
     )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tidings.contract import CHANGE_TYPES, LIFE_CYCLE, Contract
 from tidings.errors import ConfigurationError, Problem, Refused
+from tidings.masters import masters
 from tidings.reading import did_you_mean, listed, shown
 from tidings.secret import readable_by_others, resolve
 from tidings.shapes import Operator, Source, Subscriber
@@ -49,7 +50,10 @@ def crosscheck(folder: Folder, *, secrets: bool) -> tuple[list[Problem], list[Pr
         problems += _source(folder, folder.documents[f"sources/{name}.yaml"], source)
     problems += _shared_paths(folder)
     for name, contract in folder.entities.items():
-        problems += _contract(folder.documents[f"entities/{name}.yaml"], contract)
+        page = folder.documents[f"entities/{name}.yaml"]
+        problems += _contract(page, contract)
+        if contract.masters is not None:
+            problems += masters(page, name, contract.masters, folder.sources)
     for name, subscriber in folder.subscribers.items():
         problems += _subscriber(folder, folder.documents[f"subscribers/{name}.yaml"], subscriber)
     wrong, warnings = _secrets(folder, every=secrets)

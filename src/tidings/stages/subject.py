@@ -94,7 +94,8 @@ def _context_fields(contract: Contract) -> list[str]:
     found = [f.field for f in (contract.jurisdiction, contract.locale, contract.location) if f]
     for _, consent in contract.consents:
         found += [name for name in (consent.source_field, consent.time_field) if name]
-    return [*found, *contract.identifiers]
+    seen = [contract.masters.seen] if contract.masters and contract.masters.seen else []
+    return [*found, *contract.identifiers, *seen]
 
 
 def consent_key(class_: str, channel: str) -> str:

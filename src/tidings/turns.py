@@ -47,6 +47,19 @@ def turn(settings: Settings, store: Store, source: str) -> Iterator[None]:
             _TURN.notify_all()
 
 
+@contextmanager
+def between_turns(settings: Settings, store: Store) -> Iterator[bool]:
+    """True when no master is at work and none has anything to finish; nobody takes a turn meanwhile. Never waits."""
+    if not _TURN.acquire(blocking=False):
+        yield False
+        return
+    try:
+        masters = {name for one in settings.entities.values() if one.masters for name in one.masters.sources}
+        yield not any(_unfinished(settings, store, name) for name in sorted(masters))
+    finally:
+        _TURN.release()
+
+
 def _unfinished(settings: Settings, store: Store, source: str) -> bool:
     mark = Generations(settings.data_path, source).checkpoint / "generation"
     if not mark.exists():

@@ -11,7 +11,7 @@ of it is marked although it had seen. It errs towards marking.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
@@ -43,8 +43,8 @@ def disputed(rows: DataFrame, contracts: Mapping[str, Contract]) -> DataFrame:
     """Adds `disputes` (field, with whom, outcome), `context` (what the writer had seen) and `stated` (consents that stand)."""
     if not mastered(contracts):
         return rows
-    rows = rows.withColumns(_asserted(contracts)).withColumns(_seen(contracts)).withColumns(_disputes(contracts))
-    return rows.withColumns(_standing(contracts))
+    rows = rows.withColumns(_asserted(contracts)).withColumns(_faces(contracts)).withColumns(_seen(contracts))
+    return rows.withColumns(_disputes()).withColumns(_standing(contracts))
 
 
 def is_master(contracts: Mapping[str, Contract]) -> Column:
@@ -94,52 +94,52 @@ def _borrowing() -> dict[str, Column]:
 
 @built_once
 def _asserted(contracts: Mapping[str, Contract]) -> dict[str, Column]:
-    """The fields to which this row gives a value that its source had not given before."""
+    """The fields to which this row gives a value that its source had not given before; and what its source says it had seen."""
     new = F.coalesce("changed", F.map_keys(F.map_filter("fields_after", lambda _, value: value.isNotNull())))
     told = F.unix_micros(F.when(F.col("ahead"), F.col("arrived")).otherwise(F.coalesce("commit_time", "arrived")))
-    context = {
-        name: F.try_element_at(F.col("fields_after"), F.lit(contract.masters.seen))
-        for name, contract in mastered(contracts).items()
-        if contract.masters and contract.masters.seen
-    }
+    seen = {name: one.masters.seen for name, one in mastered(contracts).items() if one.masters and one.masters.seen}
+    context = choose(F.col("contract"), {n: F.try_element_at(F.col("fields_after"), F.lit(s)) for n, s in seen.items()})
+    consents = {name: consent_map(F.col("joint_fields"), one) for name, one in mastered(contracts).items()}
     return {
         "asserted": F.when(is_master(contracts) & live(), new),
         "told": told,
-        "said_seen": F.str_to_map(choose(F.col("contract"), context), F.lit(","), F.lit("="))
-        if context
-        else F.lit(None).cast("map<string,string>"),
+        "said_seen": F.str_to_map(context.cast("string"), F.lit(","), F.lit("=")),
+        "joint_consent": choose(F.col("contract"), consents),
     }
 
 
-def _standing_write(name: str) -> tuple[Column, Column]:
-    """Who wrote the standing value of a field, and whether that was another master."""
-    wrote = F.try_element_at(F.col("known_wrote"), F.lit(name))
-    return wrote, F.coalesce(wrote["by"] != F.col("source"), F.lit(False))
+@built_once
+def _faces(contracts: Mapping[str, Contract]) -> dict[str, Column]:
+    """Each field whose standing value another master wrote, beside what this row says of it; almost always none."""
+    met = []
+    for name in master_fields(contracts):
+        wrote, now = F.try_element_at(F.col("known_wrote"), F.lit(name)), _value("fields_after", name)
+        foreign = F.col("asserted").isNotNull() & (wrote["by"] != F.col("source"))
+        face = {
+            "field": F.lit(name),
+            "outcome": _outcome(name, contracts, wrote),
+            "with": wrote["by"],
+            "unit": unit_of(contracts, name),
+            "agrees": _agrees(name, wrote),
+            "against": F.array_contains("asserted", name) & ~now.eqNullSafe(_value("joint_fields", name)),
+        }
+        met.append(F.when(foreign, F.struct(*[column.alias(part) for part, column in face.items()])))
+    return {"faces": F.array_compact(F.array(*met))}
 
 
-def _says(name: str) -> Column:
-    return F.coalesce(F.array_contains("asserted", name), F.lit(False))
+def _value(image: str, name: str) -> Column:
+    return F.try_element_at(F.col(image), F.lit(name))
 
 
-def _differs(name: str) -> Column:
-    return ~F.try_element_at(F.col("fields_after"), F.lit(name)).eqNullSafe(_joint(name))
-
-
-def _joint(name: str) -> Column:
-    return F.try_element_at(F.col("joint_fields"), F.lit(name))
-
-
-def _agrees(name: str) -> Column:
+def _agrees(name: str, wrote: Column) -> Column:
     """Does this row show that its source holds, or held, the value that another master gave the field?"""
-    wrote, foreign = _standing_write(name)
 
     def holds(image: str) -> Column:
-        held = F.map_contains_key(F.col(image), name)
-        return F.coalesce(held & F.try_element_at(F.col(image), F.lit(name)).eqNullSafe(_joint(name)), F.lit(False))
+        same = F.map_contains_key(F.col(image), name) & _value(image, name).eqNullSafe(_value("joint_fields", name))
+        return F.coalesce(same, F.lit(False))
 
     seen = F.try_element_at(F.col("said_seen"), wrote["by"]).try_cast("bigint") >= wrote["at"]
-    shown = (~F.col("borrowed") & holds("base")) | holds("fields_after") | F.coalesce(seen, F.lit(False))
-    return F.col("asserted").isNotNull() & foreign & shown
+    return (~F.col("borrowed") & holds("base")) | holds("fields_after") | F.coalesce(seen, F.lit(False))
 
 
 @built_once
@@ -148,17 +148,21 @@ def _seen(contracts: Mapping[str, Contract]) -> dict[str, Column]:
     before, upto = up_to()
     seen, took = [], []
     for name in master_fields(contracts):
-        _, foreign = _standing_write(name)
-        wins = _says(name) & foreign & _differs(name) & (_outcome(name, contracts) == "kept")
-        seen.append(F.when(F.max(_agrees(name)).over(upto), F.lit(name)))
+        agrees = F.exists("faces", _about(name, lambda face: face["agrees"]))
+        wins = F.exists("faces", _about(name, lambda face: face["against"] & (face["outcome"] == "kept")))
+        seen.append(F.when(F.max(agrees).over(upto), F.lit(name)))
         took.append(F.when(F.max(wins).over(before), F.lit(name)))
     return {"seen": F.array_compact(F.array(*seen)), "took": F.array_compact(F.array(*took))}
 
 
-def _outcome(name: str, contracts: Mapping[str, Contract]) -> Column:
+def _about(name: str, test: Callable[[Column], Column]) -> Callable[[Column], Column]:
+    return lambda one: (one["field"] == name) & test(one)
+
+
+def _outcome(name: str, contracts: Mapping[str, Contract], wrote: Column) -> Column:
     """kept, lost or held, were the field in dispute."""
     options = {
-        entity: _ruled(name, contract, contract.masters)
+        entity: _ruled(name, contract, contract.masters, wrote)
         for entity, contract in mastered(contracts).items()
         if contract.masters and name in contract.fields
     }
@@ -166,8 +170,7 @@ def _outcome(name: str, contracts: Mapping[str, Contract]) -> Column:
     return F.when(F.col("op") == "snapshot", F.lit("lost")).otherwise(choose(F.col("contract"), options))
 
 
-def _ruled(name: str, contract: Contract, masters: Masters) -> Column:
-    wrote, _ = _standing_write(name)
+def _ruled(name: str, contract: Contract, masters: Masters, wrote: Column) -> Column:
     kept, lost, held = F.lit("kept"), F.lit("lost"), F.lit("held")
     if masters.preferred:
         ruled = F.when(F.col("source") == masters.preferred, kept).when(wrote["by"] == masters.preferred, lost)
@@ -180,47 +183,41 @@ def _ruled(name: str, contract: Contract, masters: Masters) -> Column:
     else:
         ruled = held
     consent = contract.fields[name].consent
-    return ruled if consent is None else _of_consent(contract, consent, ruled)
+    return ruled if consent is None else _of_consent(consent, ruled)
 
 
-def _of_consent(contract: Contract, consent: Consent, ruled: Column) -> Column:
+def _of_consent(consent: Consent, ruled: Column) -> Column:
     """A withdrawal stands whatever the policy says; a grant that had not seen it waits for a person."""
     key = F.lit(consent_key(consent.class_, consent.channel))
     now = F.try_element_at(F.col("consent"), key) == "withdrawn"
-    then = F.try_element_at(consent_map(F.col("joint_fields"), contract), key) == "withdrawn"
+    then = F.try_element_at(F.col("joint_consent"), key) == "withdrawn"
     return F.when(now, F.lit("kept")).when(then, F.lit("held")).otherwise(ruled)
 
 
 @built_once
-def _disputes(contracts: Mapping[str, Contract]) -> dict[str, Column]:
-    found, unseen = [], []
-    for name in master_fields(contracts):
-        wrote, foreign = _standing_write(name)
-        blind = foreign & ~F.array_contains("seen", name)
-        said = {"field": F.lit(name), "outcome": _outcome(name, contracts), "with": wrote["by"]}
-        dispute = F.struct(*[column.alias(part) for part, column in said.items()])
-        found.append(F.when(_says(name) & _differs(name) & blind & ~F.array_contains("took", name), dispute))
-        unseen.append(F.when(blind, wrote["by"]))
+def _disputes() -> dict[str, Column]:
+    blind = F.filter("faces", lambda face: ~F.array_contains("seen", face["field"]))
+    found = F.filter(blind, lambda face: face["against"] & ~F.array_contains("took", face["field"]))
+    hidden = F.transform(blind, lambda face: face["with"])
     view = F.try_element_at(F.col("known_masters"), F.col("source"))
-    hidden = F.array_compact(F.array(*unseen))
     others = F.map_filter(
         "known_vector", lambda source, _: (source != F.col("source")) & ~F.array_contains(hidden, source)
     )
     before = F.map_filter(F.coalesce(view["seen"], no_counts()), lambda source, _: F.array_contains(hidden, source))
-    return {
-        "disputes": F.array_compact(F.array(*found)),
-        "context": F.map_concat(before, F.coalesce(others, no_counts())),
-    }
+    return {"disputes": found, "context": F.map_concat(before, F.coalesce(others, no_counts()))}
 
 
 def no_counts() -> Column:
     return nothing().cast("map<string,bigint>")
 
 
+def in_dispute(name: str, *outcomes: str) -> Column:
+    return F.coalesce(F.exists("disputes", _about(name, lambda one: one["outcome"].isin(*outcomes))), F.lit(False))
+
+
 def stands(name: str) -> Column:
     """This row's value of the field is what counts from now on."""
-    refused = F.exists("disputes", lambda d: (d["field"] == name) & (d["outcome"] != "kept"))
-    return _says(name) & ~F.coalesce(refused, F.lit(False))
+    return F.coalesce(F.array_contains("asserted", name), F.lit(False)) & ~in_dispute(name, "lost", "held")
 
 
 @built_once
@@ -242,13 +239,11 @@ def _standing(contracts: Mapping[str, Contract]) -> dict[str, Column]:
     return {"stated": choose(F.col("contract"), options)}
 
 
-def unit_of(contracts: Mapping[str, Contract], name: Column) -> Column:
-    """Field → the unit its change makes."""
-    maps = {
-        entity: F.try_element_at(F.create_map(*[F.lit(x) for pair in units_of(one).items() for x in pair]), name)
-        for entity, one in mastered(contracts).items()
-    }
-    return choose(F.col("contract"), maps)
+def unit_of(contracts: Mapping[str, Contract], name: str) -> Column:
+    """The unit that a change of this field makes."""
+    return choose(
+        F.col("contract"), {entity: F.lit(units_of(one).get(name)) for entity, one in mastered(contracts).items()}
+    )
 
 
 def conflict_columns(contracts: Mapping[str, Contract]) -> dict[str, Column]:
@@ -261,7 +256,7 @@ def _conflict_columns(contracts: Mapping[str, Contract]) -> dict[str, Column]:
     event = F.col("out") == "journal"
 
     def touches(dispute: Column) -> Column:
-        unit, made = F.col("unit"), unit_of(contracts, dispute["field"])
+        unit, made = F.col("unit"), dispute["unit"]
         return (made == unit) | (unit == "insert") | ((made == "soft_delete") & (unit == "restore"))
 
     dispute = F.filter("disputes", lambda one: F.coalesce(touches(one), F.lit(False)))
@@ -284,4 +279,5 @@ def _conflict_columns(contracts: Mapping[str, Contract]) -> dict[str, Column]:
 
 def conflict_part() -> Column:
     """The piece of the payload that names the fields in dispute and the other master; empty without a dispute."""
-    return F.when(F.size("dispute") > 0, F.concat(F.lit(',"conflict":'), F.to_json("dispute"))).otherwise(F.lit(""))
+    said = F.transform("dispute", lambda one: F.struct(one["field"], one["outcome"], one["with"]))
+    return F.when(F.size("dispute") > 0, F.concat(F.lit(',"conflict":'), F.to_json(said))).otherwise(F.lit(""))

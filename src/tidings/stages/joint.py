@@ -14,7 +14,17 @@ from pyspark.sql import functions as F
 
 from tidings.contract import Contract
 from tidings.session import BUCKETS
-from tidings.stages.conflict import is_master, live, master_fields, mastered, no_counts, stands, unit_of, up_to
+from tidings.stages.conflict import (
+    in_dispute,
+    is_master,
+    live,
+    master_fields,
+    mastered,
+    no_counts,
+    stands,
+    unit_of,
+    up_to,
+)
 from tidings.stages.event import nothing
 from tidings.stages.once import built_once
 
@@ -46,8 +56,8 @@ def _written_by(contracts: Mapping[str, Contract]) -> dict[str, Column]:
     waiting: list[Column] = []
     for name in master_fields(contracts):
         value = F.try_element_at(F.col("fields_after"), F.lit(name))
-        waits = F.exists("disputes", lambda d, name=name: (d["field"] == name) & (d["outcome"] == "held"))  # type: ignore[misc]
-        write = _write(value, F.hex("change_id"), unit_of(contracts, F.lit(name)))
+        waits = in_dispute(name, "held")
+        write = _write(value, F.hex("change_id"), unit_of(contracts, name))
         for entries, test in ((standing, stands(name)), (waiting, waits)):
             entry = F.struct(F.lit(name).alias("key"), write.alias("value"))
             entries.append(F.last(F.when(test, entry), ignorenulls=True).over(upto))

@@ -128,6 +128,7 @@ def _text(value: object) -> str:
 
 
 def _from(fields: Column, rule: FromField | None, default: Column) -> Column:
+    default = default.cast("string")  # a source without a location has none, and that is a text too
     if rule is None:
         return default
     value = F.try_element_at(fields, F.lit(rule.field))

@@ -24,6 +24,7 @@ from tidings.stages.event import Batch
 from tidings.store import Store
 from tidings.verbs.init import write as write_operator
 
+pytestmark = pytest.mark.timeout(1800)
 CONTRACT = """\
 kind: customer
 version: "1"

@@ -61,7 +61,7 @@ def _written_by(contracts: Mapping[str, Contract]) -> dict[str, Column]:
         for entries, test in ((standing, stands(name)), (waiting, waits)):
             entry = F.struct(F.lit(name).alias("key"), write.alias("value"))
             entries.append(F.last(F.when(test, entry), ignorenulls=True).over(upto))
-    spoke = F.max(F.when(F.size("units") > 0, F.col("at"))).over(upto)
+    spoke = F.max(F.when(F.size("units") > 0, F.col("at") + (F.size("units") - 1) * BUCKETS)).over(upto)
     return {
         "stands": F.map_from_entries(F.array_compact(F.array(*standing))),
         "waits": F.map_from_entries(F.array_compact(F.array(*waiting))),

@@ -23,6 +23,7 @@ VERBS = {
     "explain": "explain",
     "lanes": "lanes",
     "dead-letters": "dead_letters",
+    "conflicts": "conflicts",
     "quarantine": "quarantine",
     "prove": "prove",
     "verify": "verify",

@@ -214,6 +214,35 @@ class FromField(Model):
     map: dict[str, Text] = Field(default_factory=dict)
 
 
+class Masters(Model):
+    """Several sources write the same records: which, and who decides when two of them wrote at the same time."""
+
+    sources: Annotated[
+        tuple[Name, ...],
+        Field(min_length=2, max_length=32, description="the sources that write this contract, at least two"),
+        AfterValidator(_distinct),
+    ]
+    on_conflict: Annotated[
+        str,
+        Field(
+            pattern=r"^(newest|hold|prefer [a-z][a-z0-9_-]{0,62})$",
+            description="newest, hold (a person decides), or prefer SOURCE",
+        ),
+    ]
+    seen: (
+        Annotated[
+            FieldPath,
+            Field(description="a field in which a writer keeps the `causality` it had seen, like crm=12,shop=5"),
+        ]
+        | None
+    ) = None
+
+    @property
+    def preferred(self) -> str:
+        """The source that wins; empty when none is preferred."""
+        return self.on_conflict.partition(" ")[2]
+
+
 class Contract(Model):
     """entities/NAME.yaml: the fields of one entity and the change types they make."""
 
@@ -241,6 +270,7 @@ class Contract(Model):
     jurisdiction: FromField | None = None
     locale: FromField | None = None
     location: FromField | None = None
+    masters: Masters | None = None
 
     @property
     def change_types(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from tidings.contract import CHANGE_TYPES, LIFE_CYCLE, SIGNAL_TYPES, Contract
 from tidings.contract_check import contract_problems, known_name
 from tidings.errors import ConfigurationError, Problem, Refused
 from tidings.kinds import EXPECTED, KINDS, OPTIONS
+from tidings.masters import masters
 from tidings.reading import listed
 from tidings.secret import readable_by_others, resolve
 from tidings.shapes import Operator, Source, Subscriber
@@ -53,7 +54,10 @@ def crosscheck(folder: Folder, *, secrets: bool) -> tuple[list[Problem], list[Pr
         problems += _source(folder, folder.documents[f"sources/{name}.yaml"], source)
     problems += _shared_paths(folder)
     for name, contract in folder.entities.items():
-        problems += contract_problems(folder.documents[f"entities/{name}.yaml"], contract)
+        page = folder.documents[f"entities/{name}.yaml"]
+        problems += contract_problems(page, contract)
+        if contract.masters is not None:
+            problems += masters(page, name, contract.masters, folder.sources)
     for name, subscriber in folder.subscribers.items():
         problems += _subscriber(folder, folder.documents[f"subscribers/{name}.yaml"], subscriber)
     wrong, warnings = _secrets(folder, every=secrets)

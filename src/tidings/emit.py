@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from tidings import crash, held
 from tidings.decisions import Decisions
 from tidings.errors import SourceStopped
-from tidings.flow import Context, gathered, writing
+from tidings.flow import Context, contracts_of, gathered, writing
 from tidings.known import known, nothing_of
 from tidings.progress import Generations, Marks, Progress
 from tidings.seal.keyfiles import KeyFiles
@@ -29,9 +29,11 @@ from tidings.session import BUCKETS
 from tidings.settings import Settings
 from tidings.shapes import Source
 from tidings.stages.change import UNHEARD
+from tidings.stages.conflict import mastered
 from tidings.stages.event import Batch
 from tidings.stages.once import built_once
 from tidings.store import Store
+from tidings.turns import turn
 
 REMEMBERED = ("last_seen", "subjects", "identities", "quarantine")
 PURPOSES = ("tag", "id", "iv", "kek", "quarantine")
@@ -83,6 +85,12 @@ class Emitter:
         done = self.committed()
         if done is not None and done >= number and all(self._remembered(table, number) for table in REMEMBERED):
             return
+        with turn(self.settings, self.store, self.source.name):
+            folder, counts = self._emit(rows, number, size)
+        shutil.rmtree(folder, ignore_errors=True)  # what was committed has been renamed into its table
+        self.told(counts)
+
+    def _emit(self, rows: DataFrame, number: int, size: int) -> tuple[Path, dict[str, int]]:
         # A repeat starts where the first time did: with other marks it would remember its subjects under other versions.
         progress = self.generations.before(self.generation, number, self.committed)
         batch = self._batch(number, progress.marks)
@@ -90,17 +98,18 @@ class Emitter:
             folder, counts, after = self._write(rows, batch, progress, size)
         crash.point("emit.written")
         self._commit(folder, batch, after)
-        shutil.rmtree(folder, ignore_errors=True)  # what was committed has been renamed into its table
-        self.told(counts)
+        return folder, counts
 
     def _remembered(self, table: str, number: int) -> bool:
         version = self.store.transaction_version(table, self.app)
         return version is not None and version >= number
 
     def _batch(self, number: int, marks: Marks) -> Batch:
-        keeps = self.source.images != "full"
+        masters = bool(mastered(contracts_of(self.settings, self.source)))
+        keeps = self.source.images != "full" or masters
         name = f"{self.source.name}-{self.generation}-{number}-{new_secret().hex()[:8]}"
-        return Batch(self.source.name, self.generation, number, name, marks, keeps, self.source.snapshot == "emit")
+        emitted = self.source.snapshot == "emit"
+        return Batch(self.source.name, self.generation, number, name, marks, keeps, emitted, masters)
 
     def _write(
         self, rows: DataFrame, batch: Batch, progress: Progress, size: int

@@ -21,7 +21,9 @@ from tidings.known import KEY, Known
 from tidings.settings import Settings
 from tidings.shapes import Source
 from tidings.stages.change import AUTO, change
+from tidings.stages.conflict import compared_with_others, conflict_columns, disputed, own_view
 from tidings.stages.event import Batch, detected, event_columns, numbered, ordered, with_known
+from tidings.stages.joint import remembered
 from tidings.stages.journal import narrowed, spread, written
 from tidings.stages.once import built_once
 from tidings.stages.signals import details
@@ -79,11 +81,13 @@ def gathered(rows: DataFrame, one: DataFrame, known: Known, partitions: int) -> 
 def writing(rows: DataFrame, batch: Batch, context: Context, observe: Observers = (same, same)) -> DataFrame:
     """One frame for all tables, told apart by `out`, of gathered rows; `observe` may count changes and decided events on their way."""
     contracts = contracts_of(context.settings, context.source)
-    rows = rows.transform(ordered, context.already).transform(with_known, batch, contracts)
-    rows = rows.transform(detected, contracts, batch).transform(numbered).transform(observe[0])
+    rows = rows.transform(own_view, contracts).transform(ordered, context.already)
+    rows = rows.transform(with_known, batch, contracts).transform(compared_with_others, contracts)
+    rows = rows.transform(detected, contracts, batch).transform(disputed, contracts)
+    rows = rows.transform(numbered).transform(remembered, contracts).transform(observe[0])
     events = rows.transform(spread, batch, contracts)
     events = events.withColumns(event_columns(contracts) | narrowed() | details(contracts))
-    events = events.withColumns(_place(context.settings, context.source))
+    events = events.withColumns(conflict_columns(contracts)).withColumns(_place(context.settings, context.source))
     decided = context.decisions.decided(events, contracts).transform(observe[1])
     return decided.transform(written, batch, context.decisions.version, sealed=context.sealed)
 

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -27,6 +28,7 @@ from tidings.feed import UNREACHABLE, Feeding, source_rows
 from tidings.gate.again import Again
 from tidings.jars import jars
 from tidings.lanes.cycle import Cycle
+from tidings.lanes.disputes import resolutions
 from tidings.ledger.classes import Ledger
 from tidings.lock import RunLock
 from tidings.progress import Generations
@@ -82,7 +84,8 @@ class Runner:
     def _work(self, ledger: Ledger, until_idle: bool, patience: float) -> None:
         self.ledger = ledger
         self.decisions = Decisions.load(self.settings)
-        again = Again(self.store, self.decisions.table)
+        resolved = partial(resolutions, self.settings.data_path)
+        again = Again(self.store, self.decisions.table, resolved=resolved)
         self.cycle = Cycle(
             self.spark, self.store, self.settings, self.settings.keyring, regate=again, redecide=again.deferred
         )

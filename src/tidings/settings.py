@@ -193,7 +193,7 @@ def examine(directory: str | Path, *, secrets: bool = True) -> tuple[Settings | 
         documents=reader.documents,
         broken=frozenset(reader.broken),
     )
-    policies = reader.policies()
+    policies = reader.policies(("masters",) if any(one.masters for one in folder.entities.values()) else ())
     wrong, warnings = crosscheck(folder, secrets=secrets)
     problems = sorted({*reader.problems, *wrong})
     if operator is None:
@@ -234,9 +234,9 @@ class _FolderReader:
                 found[path.stem] = instance
         return found
 
-    def policies(self) -> Policies:
+    def policies(self, always: tuple[str, ...]) -> Policies:
         self._paths("policy")
-        policies, wrong = policy.read(self.root / "policy", "policy")
+        policies, wrong = policy.read(self.root / "policy", "policy", always)
         self.problems += wrong
         return policies
 

@@ -67,6 +67,19 @@ HOOK, CRM, CUSTOMER, TOP = "subscribers/hook.yaml", "sources/crm.yaml", "entitie
 TAPPED = "connection: file:hook.key\nentities: {public.customers: customer}\nbanner: shop\n"
 BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
 
+
+def masters(said: str, *others: str) -> Callable[[Path], None]:
+    """The contract's masters, and other sources that write it."""
+
+    def change(root: Path) -> None:
+        swap(CUSTOMER, "key: [id]", f"key: [id]\nmasters: {{{said}}}")(root)
+        for name in others:
+            text = "kind: inbox\ndialect: debezium_postgresql\nentities: {public.customers: customer}\nbanner: shop\n"
+            put(f"sources/{name}.yaml", text)(root)
+
+    return change
+
+
 # What is done to a good folder → the problems it must give, as (file, line, code).
 WRONG: dict[str, tuple[Callable[[Path], None], set[tuple[str, int, str]]]] = {
     "no tidings.yaml": (drop(TOP), {(TOP, 0, "missing_file")}),
@@ -115,6 +128,11 @@ WRONG: dict[str, tuple[Callable[[Path], None], set[tuple[str, int, str]]]] = {
         swap(CUSTOMER, ", consent: {class: marketing, channel: email, purpose: marketing}", ""),
         {(CUSTOMER, 10, "missing_key")},
     ),
+    "unknown master": (masters("sources: [crm, shp], on_conflict: hold", "shop"), {(CUSTOMER, 5, "unknown_source"), (CUSTOMER, 5, "master_missing")}),
+    "one master": (masters("sources: [crm], on_conflict: hold"), {(CUSTOMER, 5, "wrong_value")}),
+    "no such policy": (masters("sources: [crm, shop], on_conflict: oldest", "shop"), {(CUSTOMER, 5, "wrong_value")}),
+    "prefers a stranger": (masters("sources: [crm, shop], on_conflict: prefer erp", "shop"), {(CUSTOMER, 5, "unknown_source")}),
+    "a master left out": (masters("sources: [crm, shop], on_conflict: newest", "shop", "till"), {(CUSTOMER, 5, "master_missing")}),
     "duplicate banner": (swap(TOP, "      - {id: online}", "      - {id: online}\n      - {id: online}"), {(TOP, 10, "duplicate_id")}),
     "duplicate rule": (
         put("policy/starter.yaml", "rules:\n  - {id: a}\n  - {id: a}\n"),

@@ -98,6 +98,7 @@ _FACTS = (
     _flag("legal_hold", "a legal hold stands on the person"),
     _flag("child", "the person is known to be a child"),
     _flag("conflict", "two masters wrote concurrently and nobody has decided"),
+    _flag("superseded", "two masters wrote concurrently and the other one's change stands"),
     _flag("test_subject", "the person is on the list of test subjects"),
     _flag("test_mode", "the operator runs in test mode"),
 )

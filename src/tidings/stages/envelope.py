@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 JSON_TYPE = "application/cloudevents+json"
 BATCH_TYPE = "application/cloudevents-batch+json"
-DATA_PARTS = ("key", "before", "after", "changed", "consent", "moved", "signal")
+DATA_PARTS = ("key", "before", "after", "changed", "consent", "moved", "signal", "conflict")
 LIFE_CYCLE = frozenset({"insert", "update", "delete", "soft_delete", "restore", "reparent", "rekey"})
 SEQUENCE_WIDTH = 20
 

@@ -31,6 +31,7 @@ class Batch:
     marks: Marks = field(default_factory=Marks)
     keeps: bool = True  # last images are looked up and kept
     emit_snapshots: bool = False
+    masters: bool = False  # what each master said is looked up and kept
 
     def values(self) -> dict[str, object]:
         """What differs from batch to batch, as columns of the one-row frame: a literal would make Spark compile each batch anew."""
@@ -257,6 +258,8 @@ def _units(contracts: Mapping[str, Contract], emit_snapshots: bool) -> dict[str,
     contract = F.col("contract")
     typed = choose(contract, {n: _typed_units(c) for n, c in contracts.items()})
     fresh = choose(contract, {n: _first_units(c) for n, c in contracts.items()})
+    if any(c.masters for c in contracts.values()):  # a record that another master created is not new
+        fresh = F.when(F.col("borrowed"), typed).otherwise(fresh)
     units = (
         F.when(~usable, none)
         .when(F.col("stale"), F.array(F.lit("update")))

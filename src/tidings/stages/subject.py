@@ -86,7 +86,8 @@ def _context_fields(contract: Contract) -> list[str]:
     found = [f.field for f in (contract.jurisdiction, contract.locale, contract.location) if f]
     for _, consent in contract.consents:
         found += [name for name in (consent.source_field, consent.time_field) if name]
-    return [*found, *contract.identifiers]
+    seen = [contract.masters.seen] if contract.masters and contract.masters.seen else []
+    return [*found, *contract.identifiers, *seen]
 
 
 def consent_key(class_: str, channel: str, purpose: str = "") -> str:
@@ -121,6 +122,7 @@ def _text(value: object) -> str:
 
 
 def _from(fields: Column, rule: FromField | None, default: Column) -> Column:
+    default = default.cast("string")  # a source without a location has none, and that is a text too
     if rule is None:
         return default
     value = F.try_element_at(fields, F.lit(rule.field))

@@ -24,6 +24,7 @@ VERBS = {
     "lanes": "lanes",
     "dead-letters": "dead_letters",
     "quarantine": "quarantine",
+    "report": "report",
     "prove": "prove",
     "verify": "verify",
     "bench": "bench",

@@ -160,6 +160,14 @@ class Contract(Model):
         """(field path, consent) pairs."""
         return tuple((path, rule.consent) for path, rule in self.fields.items() if rule.consent)
 
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The field paths that are looked at: those whose change means something, and those that say where and who."""
+        context = [rule.field for rule in (self.jurisdiction, self.locale, self.location) if rule]
+        for _, consent in self.consents:
+            context += [name for name in (consent.source_field, consent.time_field) if name]
+        return tuple(dict.fromkeys([*self.key, *self.fields, *context, *self.identifiers]))
+
     def life_cycle(self, kind: str) -> tuple[str, ...]:
         """The field paths whose change is this life-cycle operation."""
         return tuple(path for path, rule in self.fields.items() if rule.lifecycle == kind)

@@ -57,14 +57,9 @@ def _path(name: str) -> str:
     return "$" + "".join(f"['{part}']" for part in name.split("."))
 
 
-def compared(contract: Contract) -> tuple[str, ...]:
-    """The fields of a contract that are looked at: those whose change means something, and those that say where and who."""
-    return tuple(dict.fromkeys([*contract.key, *contract.fields, *_context_fields(contract)]))
-
-
 def field_map(image: Column, contract: Contract) -> Column:
     """The contract's fields that this image holds, as compared text: absent is absent, null is null."""
-    wanted = compared(contract)
+    wanted = contract.compared
     flat = F.try_variant_get(image, "$", "map<string,string>")
     nested = [name for name in wanted if "." in name]
     for name in nested:
@@ -88,13 +83,6 @@ def _by_rule(key: Column, value: Column, rules: Mapping[str, str]) -> Column:
     for rule, names in groups.items():
         result = F.when(key.isin(*names), normalised(value, rule)).otherwise(result)
     return result
-
-
-def _context_fields(contract: Contract) -> list[str]:
-    found = [f.field for f in (contract.jurisdiction, contract.locale, contract.location) if f]
-    for _, consent in contract.consents:
-        found += [name for name in (consent.source_field, consent.time_field) if name]
-    return [*found, *contract.identifiers]
 
 
 def consent_key(class_: str, channel: str) -> str:

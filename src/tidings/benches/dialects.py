@@ -30,7 +30,7 @@ def measure(samples: Path, messages: int, only: Collection[str] = (), say: Say =
         spark = session(Path(scratch))
         try:
             found = []
-            for name in [one for one in names() if not only or one in only]:
+            for name in only or names():
                 found.append(_one(spark, name, samples, messages))
                 say(f"{name}: {found[-1]['ratio']}")
         finally:

@@ -320,6 +320,17 @@ class Contract(Model):
             speaks.setdefault((consent.class_, consent.channel), path)
         return {path: consent.purpose for path, consent in self.consents if path not in speaks.values()}
 
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The field paths that are looked at: those whose change means something, and those that say where and who."""
+        meant = [name for name in self.fields if not self.ignored(name)]
+        context = [rule.field for rule in (self.jurisdiction, self.locale, self.location) if rule]
+        for _, consent in self.consents:
+            context += [name for name in (consent.source_field, consent.time_field) if name]
+        seen = [self.masters.seen] if self.masters and self.masters.seen else []
+        watched = [condition.field for signal in self.signals.values() for condition in signal.conditions]
+        return tuple(dict.fromkeys([*self.key, *meant, *context, *self.identifiers, *seen, *watched]))
+
     def life_cycle(self, kind: str) -> tuple[str, ...]:
         """The field paths whose change is this life-cycle operation."""
         return tuple(path for path, rule in self.fields.items() if rule.lifecycle == kind)

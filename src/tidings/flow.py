@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from tidings.contract import Contract
 from tidings.decisions import Decisions
 from tidings.known import KEY, Known
+from tidings.seen import NAME
 from tidings.settings import Settings
 from tidings.shapes import Source
 from tidings.stages.change import AUTO, change
@@ -96,7 +97,7 @@ def writing(rows: DataFrame, batch: Batch, context: Context, observe: Observers 
 def _place(settings: Settings, source: Source) -> dict[str, Column]:
     """Where the event belongs: its banner and location, with the location's locale and routing hint.
 
-    From here on `entity` is the contract's name; the vendor's table was only needed to order.
+    From here on `entity` is the contract's name; the vendor's table was only needed to order, and to name one that has no contract.
     """
     banner = settings.banners[source.banner]
     hint = F.lit(banner.routing_hint)
@@ -105,6 +106,7 @@ def _place(settings: Settings, source: Source) -> dict[str, Column]:
             hint = F.when(F.col("location") == site.id, F.lit(site.routing_hint)).otherwise(hint)
     return {
         "entity": F.col("contract"),
+        "unmapped": F.when((F.col("problem.code") == "unknown_table") & F.col("entity").rlike(NAME), F.col("entity")),
         "generation_name": F.concat_ws("/", "source", "b_generation"),
         "tenant": F.lit(settings.tenant),
         "banner": F.lit(source.banner),

@@ -79,7 +79,7 @@ TABLES: Mapping[str, Table] = {
     ),
     "quarantine": Table(
         "source string, generation string, batch bigint, place string, arrived timestamp, code string, path string,"
-        " detail string, sealed binary, day date, masked boolean, file string, line bigint",
+        " detail string, sealed binary, day date, masked boolean, file string, line bigint, entity string",
         statistics=("source", "generation", "batch", "arrived", "day"),
         sort=("source", "generation", "batch", "arrived"),
     ),

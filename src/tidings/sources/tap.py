@@ -90,6 +90,7 @@ class Log(ABC):
     @abstractmethod
     def messages(self, spark: SparkSession) -> DataFrame:
         """MESSAGE rows of a verified log, as a stream."""
+
     def wait(self, start: Offset) -> None:
         """There was nothing new. Spark asks again at once, and a look is not free for the server."""
         time.sleep(LOOK_EVERY_S)
@@ -150,13 +151,13 @@ class Place:
         start = log.first() if done is None else done
         return log.latest(start) != start
 
-    def readable(self, tap: Tap) -> None:
+    def readable(self, log: Log) -> None:
         """Raises what reading on would stumble over, also in a batch that was planned and never finished."""
         done = self.finished()
-        start = self.end(done) or tap.first()
-        tap.latest(start)
-        if (planned := self.end(done + 1)) is not None:
-            next(tap.read(start, planned), None)
+        start = self.end(done) or log.first()
+        log.latest(start)
+        if isinstance(log, Tap) and (planned := self.end(done + 1)) is not None:
+            next(log.read(start, planned), None)
 
 
 class _Range(InputPartition):

@@ -14,7 +14,7 @@ from tidings.session import BUCKETS
 from tidings.stages.normal import truthy
 from tidings.stages.once import built_once
 from tidings.stages.signals import signal_units
-from tidings.stages.subject import choose, compared, consent_key, lookup
+from tidings.stages.subject import choose, consent_key, lookup
 
 OFFSETS_PER_BATCH = 1 << 24
 AHEAD_MS = 500  # a commit time further ahead of its arrival does not move our clock
@@ -138,7 +138,7 @@ def _usable() -> Column:
 def _latest_fields(contracts: Mapping[str, Contract], before: WindowSpec) -> Column:
     """What earlier rows of the batch last said of each field; field by field, so that a subject told of a thousand times costs a thousand."""
     said = []
-    for name in dict.fromkeys(name for contract in contracts.values() for name in compared(contract)):
+    for name in dict.fromkeys(name for contract in contracts.values() for name in contract.compared):
         value = F.struct(F.lit(name).alias("key"), F.try_element_at(F.col("fields_after"), F.lit(name)).alias("value"))
         told = F.when(_usable() & F.map_contains_key("fields_after", name), value)
         said.append(F.last(told, ignorenulls=True).over(before))

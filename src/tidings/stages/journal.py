@@ -178,7 +178,9 @@ def _written(keeps: bool, masters: bool, policy_version: str, sealed: bool) -> l
         "bucket": F.when(F.col("out").isin("last_seen", "subjects", "identities"), F.col("bucket")),
         "kid": F.when(F.col("out").isin("journal", "keys", "last_seen"), F.col("kid")),
         "time": F.when(F.col("out").isin("journal", "last_seen"), F.coalesce("commit_time", "arrived")),
-        "entity": F.when(F.col("out").isin("journal", "identities"), F.col("contract")),
+        "entity": F.when(F.col("out").isin("journal", "identities"), F.col("contract")).when(
+            F.col("out") == "quarantine", F.col("unmapped")
+        ),
     }
     return [F.col("out"), *(column.alias(name) for group in (shared, *groups) for name, column in group.items())]
 

@@ -41,16 +41,9 @@ def _path(name: str) -> str:
     return "$" + "".join(f"['{part}']" for part in name.split("."))
 
 
-def compared(contract: Contract) -> tuple[str, ...]:
-    """The fields of a contract that are looked at: those whose change means something, and those that say where and who."""
-    meant = [name for name in contract.fields if not contract.ignored(name)]
-    watched = [condition.field for signal in contract.signals.values() for condition in signal.conditions]
-    return tuple(dict.fromkeys([*contract.key, *meant, *_context_fields(contract), *watched]))
-
-
 def field_map(image: Column, contract: Contract, jurisdiction: str) -> Column:
     """The contract's fields that this image holds, as compared text: absent is absent, null is null."""
-    wanted = compared(contract)
+    wanted = contract.compared
     flat = F.try_variant_get(image, "$", "map<string,string>")
     nested = [name for name in wanted if "." in name]
     for name in nested:
@@ -80,14 +73,6 @@ def _plan(image: Column, contract: Contract, rule: FieldRule, jurisdiction: str)
     told = F.try_variant_get(image, _path(said.field), "string")
     meant = reduce(lambda rest, one: F.when(told == one[0], F.lit(one[1])).otherwise(rest), said.map.items(), told)
     return F.when(F.length(told) > 0, country_plan(meant)).otherwise(fixed_plan(jurisdiction))
-
-
-def _context_fields(contract: Contract) -> list[str]:
-    found = [f.field for f in (contract.jurisdiction, contract.locale, contract.location) if f]
-    for _, consent in contract.consents:
-        found += [name for name in (consent.source_field, consent.time_field) if name]
-    seen = [contract.masters.seen] if contract.masters and contract.masters.seen else []
-    return [*found, *contract.identifiers, *seen]
 
 
 def consent_key(class_: str, channel: str, purpose: str = "") -> str:

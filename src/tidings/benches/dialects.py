@@ -109,4 +109,4 @@ def _timed(frame: DataFrame) -> float:
     tracker, store = context.statusTracker(), scala.statusStore()
     jobs = {*tracker.getJobIdsForGroup(None)} - {*before}
     stages = [stage for job in jobs if (info := tracker.getJobInfo(job)) for stage in info.stageIds]
-    return sum(store.lastStageAttempt(int(stage)).executorCpuTime() for stage in stages) / 1e9
+    return float(sum(store.lastStageAttempt(int(stage)).executorCpuTime() for stage in stages)) / 1e9

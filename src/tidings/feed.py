@@ -19,8 +19,8 @@ from tidings.seal.columns import keys_frame
 from tidings.settings import Settings
 from tidings.shapes import Source
 from tidings.sources import files, inbox
-from tidings.sources.tap import Place, Tap
-from tidings.sources.tap import messages as tapped
+from tidings.sources.pump import Pump
+from tidings.sources.tap import Log, Place
 from tidings.stages.once import building
 
 UNREACHABLE = "source_unreachable"  # the one trouble that may end by itself
@@ -38,7 +38,7 @@ class Rest:
     since: float = 0.0
     trouble: SourceStopped | None = None
 
-    def after(self, tap: Tap, place: Place) -> Literal["start", "rest", "stop"]:
+    def after(self, tap: Log, place: Place) -> Literal["start", "rest", "stop"]:
         now, finished = time.monotonic(), place.finished()
         if self.until is None:
             self.falls = 1 if finished > self.finished else self.falls + 1
@@ -78,22 +78,27 @@ class Feeding:
     source: Source
     emitter: Emitter
     drop: files.DropFolder | None
-    tap: Tap | None = None
+    tap: Log | None = None
+    pump: Pump | None = None
     query: StreamingQuery | None = None
     retired: int = -1
     news: bool = False  # a dialect was heard for the first time: the query must be started again
     rest: Rest = field(default_factory=lambda: Rest())
 
     def batch(self, rows: DataFrame, number: int) -> None:
-        sizes = [size for _, size in files.batch_files(self.place.checkpoint, number)]
-        if self.tap is not None:
-            sizes = [self.place.size(self.tap, number)]
         try:
-            self.emitter.emit(rows, number, sum(sizes))
+            self.emitter.emit(rows, number, self._size(number))
         except Unheard as new:
             self.emitter.generations.heard(*new.names)
             self.news = True
             raise
+
+    def _size(self, number: int) -> int:
+        """About how many bytes a batch has, of a log that still is what it was."""
+        if self.tap is None:
+            return sum(size for _, size in files.batch_files(self.place.checkpoint, number))
+        self.tap.still()
+        return self.place.size(self.tap, number)
 
     @property
     def place(self) -> Place:
@@ -105,9 +110,16 @@ class Feeding:
             with self.rest.minded():
                 return self.rest.trouble is not None or self.place.behind(self.tap)
             return True
+        if self.pump is not None and self.pump.waiting():
+            return True
         status = self.query.status if self.query else {}
         busy = status.get("isTriggerActive") or status.get("isDataAvailable")
         return bool(busy or (self.drop and self.drop.waiting()))
+
+    def lacking(self, patience: float) -> SourceStopped | None:
+        """What a server that has not answered for so long said last."""
+        given_up = [one.trouble for one in (self.rest, self.pump) if one is not None and one.waited() > patience]
+        return next(iter(given_up), None)
 
     def fallen(self) -> Literal["start", "rest", "stop"]:
         """What to do after the query ended by an error: a server may restart, and only it knows whether a person is needed."""
@@ -115,22 +127,23 @@ class Feeding:
 
     def retire(self) -> None:
         """Put away the files of batches that the stream itself has recorded as done."""
-        if self.drop is None:
+        folder = self.drop or self.pump
+        if folder is None:
             return
         done = self.place.finished()
         for number in range(self.retired + 1, done + 1):
-            self.drop.retire([name for name, _ in files.batch_files(self.place.checkpoint, number)])
+            folder.retire([name for name, _ in files.batch_files(self.place.checkpoint, number)])
         self.retired = max(self.retired, done)
 
 
 def source_rows(
-    spark: SparkSession, settings: Settings, source: Source, drop: files.DropFolder | None, tap: Tap | None = None
+    spark: SparkSession, settings: Settings, source: Source, drop: files.DropFolder | None, tap: Log | None = None
 ) -> DataFrame:
     """A source's SUBJECT rows as a stream."""
     keys = keys_frame(spark, {f"k_{name}": settings.keyring.derive(name) for name in ("tag", "inbox")})
     most = settings.run.batch_files
     if tap is not None:
-        messages = tapped(spark, tap)
+        messages = tap.messages(spark)
     elif drop is not None:
         messages = files.messages(files.read(spark, drop.claimed, max_files=most), source.name)
     else:

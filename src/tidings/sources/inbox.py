@@ -1,7 +1,7 @@
 """The inbox: messages handed to us directly. Durable before it answers: sealed, fsynced, then acknowledged.
 
 What breaks its guarantee: nothing but the loss of the disk. A caller that gets no answer must send again; the second copy is a
-second message, and is recognised by the vendor's own message id where the dialect has one.
+second message, and is recognised by the vendor's own message id where the dialect has one, or by its name where it came with one.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -38,26 +38,34 @@ class Receipt:
     messages: int
 
 
-def accept(folder: Path, keyring: Keyring, messages: Sequence[str]) -> Receipt:
+class Named(NamedTuple):
+    """A message with a name of its own: the same name and time however often it is handed over."""
+
+    body: str
+    place: str
+    micros: int  # when it came into being, by the clock of whoever named it
+
+
+def accept(folder: Path, keyring: Keyring, messages: Sequence[str | Named]) -> Receipt:
     """Store messages; when this returns they survive a power cut."""
     if not 0 < len(messages) <= MAX_MESSAGES:
         raise Refused("inbox_size", f"{len(messages)} messages", f"1 to {MAX_MESSAGES}", "Send them in several calls.")
     folder.mkdir(parents=True, exist_ok=True)
     now = time.time_ns() // 1000
-    masked = [mask_text(text)[0] for text in messages]
+    masked = [mask_text(one if isinstance(one, str) else one.body)[0] for one in messages]
     sha = hashlib.sha256("\n".join(masked).encode("utf-8", "surrogatepass")).hexdigest()
     name = f"{now:016d}-{sha}"
     key, k_iv = keyring.derive("inbox"), keyring.derive("iv")
-    places = [f"{name[:49]}/{row}" for row in range(len(masked))]
+    places = [f"{name[:49]}/{n}" if isinstance(one, str) else one.place for n, one in enumerate(messages)]
     sealed = [
         seal_payload(text.encode("utf-8", "surrogatepass"), key, k_iv, associated("inbox", place, "body"))
         for text, place in zip(masked, places, strict=True)
     ]
-    arrived = datetime.fromtimestamp(now / 1e6, UTC)
+    arrived = [now if isinstance(one, str) else one.micros for one in messages]
     table = pa.table(
         {
             "place": pa.array(places, pa.string()),
-            "arrived": pa.array([arrived] * len(masked), pa.timestamp("us", "UTC")),
+            "arrived": pa.array(arrived, pa.timestamp("us", "UTC")),
             "row": pa.array(range(len(masked)), pa.int64()),
             "sealed": pa.array(sealed, pa.binary()),
         }
@@ -73,13 +81,16 @@ def accept(folder: Path, keyring: Keyring, messages: Sequence[str]) -> Receipt:
 def read(spark: SparkSession, folder: Path, *, max_files: int) -> DataFrame:
     """Sealed rows of new segments, as a stream."""
     folder.mkdir(parents=True, exist_ok=True)
-    return spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", max_files).parquet(str(folder))
+    rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", max_files).parquet(str(folder))
+    return rows.select("*", F.col("_metadata.file_name").alias("segment"))
 
 
 def messages(rows: DataFrame, source: str, keys: DataFrame) -> DataFrame:
     """MESSAGE rows, opened natively; `keys` is the one-row frame with `k_inbox`."""
     body = open_column(F.col("sealed"), F.col("k_inbox"), aad_column("inbox", F.col("place"), "body"))
-    rank = F.concat_ws("-", F.substring("place", 1, 16), F.lit("0" * 14), F.lpad(F.col("row").cast("string"), 10, "0"))
+    rank = F.concat_ws(
+        "-", F.substring("segment", 1, 16), F.lit("0" * 14), F.lpad(F.col("row").cast("string"), 10, "0")
+    )
     return rows.crossJoin(F.broadcast(keys)).select(
         F.lit(source).alias("source"),
         F.col("place"),

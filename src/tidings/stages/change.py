@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import cache
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tidings.seal.cards import masked_states
-from tidings.stages.decode import CORE, TEXTS, Keys, decode, refused, skipped
+from tidings.stages.decode import CORE, EMPTY, TEXTS, Keys, decode, refused, skipped
 from tidings.stages.dialect import Dialect, load, names
 from tidings.stages.message import (
     PROBLEM,
@@ -59,6 +60,7 @@ CHANGE = T.StructType(
 AUTO = "auto"
 # The problem of a message in a dialect that this plan leaves out; whoever sees it makes a larger plan.
 UNHEARD = "unheard"
+BLANK = "blank"
 _CARRIED = ("source", "place", "arrived", "rank", "file", "line")
 
 
@@ -80,7 +82,10 @@ def change(
         opened = sound.withColumn("opened", F.when(F.col("sound"), unwrapped(wrappers, parsed)))
         sound = opened.withColumn("parsed", F.col("opened.root")).withColumn("wrapper", F.col("opened.wrapper"))
     spoken = F.when(F.col("sound"), recognised(dialects, parsed)) if dialect == AUTO or wrappers else F.lit(0)
-    decoded = sound.withColumn("spoken", spoken).withColumn("changes", _changes(dialects, body, keys or {}, heard))
+    heeded = sound.withColumn("spoken", spoken)
+    if dialect == AUTO:
+        heeded = _unboxed(heeded, dialects)
+    decoded = heeded.withColumn("changes", _changes(dialects, body, keys or {}, heard))
     named = _named(wrappers, dialects).alias("dialect")
     # Most dialects put one change in a message; only a list of them is worth the cost of an explode.
     many = any(each.each for each in dialects if heard is None or each.name in heard)
@@ -99,6 +104,14 @@ def _candidates(dialect: str) -> tuple[list[Dialect], list[Dialect]]:
     plain = [each for each in listed if not each.unwrap]
     inside = sorted((load(name) for wrapper in wrappers for name in wrapper.inside), key=lambda each: each.order)
     return wrappers, plain or inside
+
+
+@cache
+def skip_reasons(dialect: str) -> tuple[str, ...]:
+    """Why a message of this dialect can be no change."""
+    wrappers, dialects = _candidates(dialect)
+    said = {reason for each in (*wrappers, *dialects) for _, reason in each.skips}
+    return tuple(sorted({BLANK, EMPTY, *said}))
 
 
 def _named(wrappers: list[Dialect], dialects: list[Dialect]) -> Column:
@@ -127,10 +140,25 @@ def _rewrapped(parsed: Column, body: Column, dialects: list[Dialect]) -> Column:
     )
 
 
+def _unboxed(rows: DataFrame, dialects: list[Dialect]) -> DataFrame:
+    """A broker's record that means nothing as a whole is read as its value: what it carries came without a topic."""
+    parsed, spoken = F.col("parsed"), F.col("spoken")
+    value = F.try_variant_get(parsed, "$[0].value", "variant")
+    boxed = spoken.isNull() & F.try_variant_get(parsed, "$[0].topic", "string").isNotNull() & value.isNotNull()
+    inside = F.when(F.col("sound") & boxed, F.to_variant_object(F.array(value)))
+    bare = [place for place, each in enumerate(dialects) if not each.record]
+    named = F.get(F.array(*map(F.lit, bare)), recognised([dialects[place] for place in bare], F.col("inside")))
+    return (
+        rows.withColumn("inside", inside)
+        .withColumn("spoken", F.when(F.col("inside").isNotNull(), named).otherwise(spoken))
+        .withColumn("parsed", F.coalesce("inside", "parsed"))
+    )
+
+
 def _changes(dialects: list[Dialect], body: Column, keys: Keys, heard: Collection[str] | None) -> Column:
     """The decoded changes of a sound message, or the one reason why there are none."""
     parsed, spoken = F.col("parsed"), F.col("spoken")
-    unread = F.when(is_blank(body), F.array(skipped("blank"))).otherwise(F.array(refused(problem(refusal(body)))))
+    unread = F.when(is_blank(body), F.array(skipped(BLANK))).otherwise(F.array(refused(problem(refusal(body)))))
     chain = F.when(~F.col("sound"), unread)
     lists = [place for place, dialect in enumerate(dialects) if dialect.takes_list]
     listed = is_list(body) & F.coalesce(spoken.isin(lists), F.lit(False)) if lists else F.lit(False)

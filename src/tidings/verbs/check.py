@@ -60,14 +60,17 @@ def _answer_of(settings: Settings, name: str) -> dict[str, Any]:
 
 def _server_of(settings: Settings, name: str) -> dict[str, Any] | None:
     """Whether a source's server is set up for capture; nothing is read from it."""
+    from tidings.sources.pump import queue_of
     from tidings.sources.tap import tap_of
 
     row = {"source": name, "answered": True, "result": "ready", "code": "", "status": 0}
     try:
-        tap = tap_of(settings, settings.sources[name])
-        if tap is None:
+        source = settings.sources[name]
+        reader = tap_of(settings, source) or queue_of(settings, source)
+        if reader is None:
             return None
-        tap.verify()
+        reader.verify()
+        row["result"] = "; ".join(["ready", *getattr(reader, "remarks", list)()])
     except TidingsError as error:
         return row | {"answered": False, "result": f"{error.found}. {error.what_now}", "code": error.code}
     return row

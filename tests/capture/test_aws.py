@@ -48,7 +48,7 @@ class Writer(threading.Thread):
                 return
             self.told.append((who, "email" if who in known else "insert", mail))
             known.add(who)
-            time.sleep(draw.uniform(0.1, 0.4))
+            time.sleep(draw.uniform(0.4, 1.6))
 
 
 def table_writer(endpoint: Endpoint) -> Callable[[int, int, str], None]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidings.sources.aws import Account
-from tidings.sources.record import key_of, record_body
+from tidings.sources.aws import Account, key_of
+from tidings.sources.record import record_body
 from tidings.sources.shards import Page, Record, Shard, Sharded
 from tidings.sources.stops import not_ready
 

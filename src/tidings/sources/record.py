@@ -47,14 +47,6 @@ def record_body(
     return "{" + ", ".join(f'"{name}": {text}' for name, text in parts.items() if text is not None) + "}"
 
 
-def key_of(partition: str) -> bytes | None:
-    """What decides a message's partition or group is its key only where a producer put the record's key there: an object or a list."""
-    try:
-        return partition.encode() if isinstance(json.loads(partition), dict | list) else None
-    except ValueError:
-        return None
-
-
 def _key(key: bytes | None) -> str:
     """A key that is not JSON is a text."""
     if key is None:

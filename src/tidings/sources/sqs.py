@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tidings.sources.aws import Account
+from tidings.sources.aws import Account, key_of
 from tidings.sources.inbox import Named
 from tidings.sources.pump import Queue, Received
-from tidings.sources.record import key_of, record_body
+from tidings.sources.record import record_body
 
 if TYPE_CHECKING:
     from tidings.settings import Settings

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidings.contract import CHANGE_TYPES, LIFE_CYCLE, Contract
+from tidings.contract import CHANGE_TYPES, LIFE_CYCLE, SIGNAL_TYPES, Contract
+from tidings.contract_check import contract_problems, known_name
 from tidings.errors import ConfigurationError, Problem, Refused
 from tidings.kinds import EXPECTED, KINDS, OPTIONS
-from tidings.reading import did_you_mean, listed, shown
+from tidings.masters import masters
+from tidings.reading import listed
 from tidings.secret import readable_by_others, resolve
 from tidings.shapes import Operator, Source, Subscriber
 from tidings.yaml_lines import Document, Place
@@ -34,7 +36,9 @@ class Folder:
 
     @property
     def change_types(self) -> set[str]:
-        return {*CHANGE_TYPES, *LIFE_CYCLE, *(name for contract in self.entities.values() for name in contract.types)}
+        """Every type there is; a signal's only counts where a contract gives it."""
+        own = {name for contract in self.entities.values() for name in (*contract.types, *contract.signal_types)}
+        return {*CHANGE_TYPES, *LIFE_CYCLE, *own}
 
     @property
     def contract_names(self) -> set[str]:
@@ -50,7 +54,10 @@ def crosscheck(folder: Folder, *, secrets: bool) -> tuple[list[Problem], list[Pr
         problems += _source(folder, folder.documents[f"sources/{name}.yaml"], source)
     problems += _shared_paths(folder)
     for name, contract in folder.entities.items():
-        problems += _contract(folder.documents[f"entities/{name}.yaml"], contract)
+        page = folder.documents[f"entities/{name}.yaml"]
+        problems += contract_problems(page, contract)
+        if contract.masters is not None:
+            problems += masters(page, name, contract.masters, folder.sources)
     for name, subscriber in folder.subscribers.items():
         problems += _subscriber(folder, folder.documents[f"subscribers/{name}.yaml"], subscriber)
     wrong, warnings = _secrets(folder, every=secrets)
@@ -79,15 +86,15 @@ def _repeated(ids: list[str]) -> list[int]:
 
 def _source(folder: Folder, page: Document, source: Source) -> Iterator[Problem]:
     for entity, contract in source.entities.items():
-        yield from _known(page, ("entities", entity), contract, folder.contract_names, "unknown_contract")
+        yield from known_name(page, ("entities", entity), contract, folder.contract_names, "unknown_contract")
     dialects = shelf("dialects")
     if dialects and source.dialect != "auto":
-        yield from _known(page, ("dialect",), source.dialect, {*dialects, "auto"}, "unknown_dialect")
+        yield from known_name(page, ("dialect",), source.dialect, {*dialects, "auto"}, "unknown_dialect")
     if folder.operator is not None:
         banners = {banner.id: {location.id for location in banner.locations} for banner in folder.operator.banners}
-        yield from _known(page, ("banner",), source.banner, banners, "unknown_banner")
+        yield from known_name(page, ("banner",), source.banner, banners, "unknown_banner")
         if source.location is not None and source.banner in banners:
-            yield from _known(page, ("location",), source.location, banners[source.banner], "unknown_location")
+            yield from known_name(page, ("location",), source.location, banners[source.banner], "unknown_location")
     yield from _options(page, source)
     if source.kind == "files":
         yield from _drop_folder(folder, page, source)
@@ -103,6 +110,10 @@ def _options(page: Document, source: Source) -> Iterator[Problem]:
         if name in source.model_fields_set and name not in (*kind.needs, *kind.may):
             expected = f"none: a source of kind {source.kind} has no {name}"
             yield page.problem((name,), "unknown_key", f"{name}", expected, "Remove it.")
+    if source.after == "archive" and kind.tap:
+        yield page.problem(
+            ("after",), "wrong_value", "archive", "delete or keep: only files are archived", "Change it."
+        )
 
 
 def _drop_folder(folder: Folder, page: Document, source: Source) -> Iterator[Problem]:
@@ -137,40 +148,19 @@ def _shared_paths(folder: Folder) -> Iterator[Problem]:
         seen.setdefault(path, name)
 
 
-def _contract(page: Document, contract: Contract) -> Iterator[Problem]:
-    known = {*CHANGE_TYPES, *contract.types}
-    for name in contract.types:
-        if name in CHANGE_TYPES or name in (*LIFE_CYCLE, "default"):
-            yield page.problem(
-                ("types", name), "duplicate_id", "a name Tidings already uses", "a new name", "Rename it."
-            )
-    for path, rule in contract.fields.items():
-        place = ("fields", path)
-        if rule.type is not None:
-            yield from _known(page, (*place, "type"), rule.type, known, "unknown_type")
-        if (rule.type == "consent") != (rule.consent is not None):
-            says = ("one without the other", "`type: consent` and `consent:` together", "Add the missing one.")
-            yield page.problem(place, "missing_key", *says)
-        if rule.consent is not None and set(rule.consent.granted) & set(rule.consent.withdrawn):
-            says = ("a value that is both granted and withdrawn", "one meaning per value", "Remove it from one list.")
-            yield page.problem((*place, "consent"), "wrong_value", *says)
-    for path in contract.identifiers:
-        yield from _known(page, ("identifiers", path), path, {*contract.fields, *contract.key}, "unknown_field")
-
-
 def _subscriber(folder: Folder, page: Document, subscriber: Subscriber) -> Iterator[Problem]:
-    types, wanted = folder.change_types, [name for name in subscriber.types if name != "*"]
+    types, wanted = folder.change_types | set(SIGNAL_TYPES), [name for name in subscriber.types if name != "*"]
     for at, name in enumerate(subscriber.types):
         if name != "*":
-            yield from _known(page, ("types", at), name, types, "unknown_type")
+            yield from known_name(page, ("types", at), name, types, "unknown_type")
     for at, name in enumerate(subscriber.entities):
         if name != "*":
-            yield from _known(page, ("entities", at), name, folder.contract_names, "unknown_contract")
+            yield from known_name(page, ("entities", at), name, folder.contract_names, "unknown_contract")
     for section in ("semantics", "sla"):
         for name in getattr(subscriber, section):
             if name == "default":
                 continue
-            yield from _known(page, (section, name), name, {*types, "default"}, "unknown_type")
+            yield from known_name(page, (section, name), name, {*types, "default"}, "unknown_type")
             if "*" not in subscriber.types and name in types and name not in wanted:
                 says = (
                     f"{name}, which this subscriber is not sent",
@@ -187,7 +177,7 @@ def _manifest(folder: Folder, page: Document, subscriber: Subscriber) -> Iterato
     own = folder.directory / "manifests"
     names = {*manifest_names(), *(path.stem for path in own.glob("*.yaml"))}
     if subscriber.manifest not in names:
-        yield from _known(page, ("manifest",), subscriber.manifest, names, "unknown_manifest")
+        yield from known_name(page, ("manifest",), subscriber.manifest, names, "unknown_manifest")
         return
     try:
         manifest = load_manifest(subscriber.manifest, own)
@@ -284,10 +274,3 @@ def shelf(name: str) -> set[str]:
     return {
         entry.name.removesuffix(".yaml") for entry in entries if entry.name.endswith(".yaml") and entry.name[0] != "_"
     }
-
-
-def _known(page: Document, place: Place, name: str, names: Iterable[str], code: str) -> Iterator[Problem]:
-    """A problem when `name` is none of `names`."""
-    if name not in (known := set(names)):
-        what_now = f"Name one that exists.{did_you_mean(name, known)}"
-        yield page.problem(place, code, shown(place, name), f"one of {listed(known)}", what_now)

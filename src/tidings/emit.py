@@ -9,29 +9,27 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from tidings import crash, held
+from tidings import counting, crash, held
 from tidings.decisions import Decisions
 from tidings.errors import SourceStopped
-from tidings.flow import Context, gathered, writing
+from tidings.flow import Context, contracts_of, gathered, writing
 from tidings.known import known, nothing_of
 from tidings.progress import Generations, Marks, Progress
 from tidings.seal.keyfiles import KeyFiles
 from tidings.seal.keyring import new_secret
-from tidings.session import BUCKETS
 from tidings.settings import Settings
 from tidings.shapes import Source
-from tidings.stages.change import UNHEARD
+from tidings.stages.conflict import mastered
 from tidings.stages.event import Batch
-from tidings.stages.once import built_once
 from tidings.store import Store
+from tidings.turns import turn
 
 REMEMBERED = ("last_seen", "subjects", "identities", "quarantine")
 PURPOSES = ("tag", "id", "iv", "kek", "quarantine")
@@ -83,6 +81,12 @@ class Emitter:
         done = self.committed()
         if done is not None and done >= number and all(self._remembered(table, number) for table in REMEMBERED):
             return
+        with turn(self.settings, self.store, self.source.name):
+            folder, counts = self._emit(rows, number, size)
+        shutil.rmtree(folder, ignore_errors=True)  # what was committed has been renamed into its table
+        self.told(counts)
+
+    def _emit(self, rows: DataFrame, number: int, size: int) -> tuple[Path, dict[str, int]]:
         # A repeat starts where the first time did: with other marks it would remember its subjects under other versions.
         progress = self.generations.before(self.generation, number, self.committed)
         batch = self._batch(number, progress.marks)
@@ -90,17 +94,18 @@ class Emitter:
             folder, counts, after = self._write(rows, batch, progress, size)
         crash.point("emit.written")
         self._commit(folder, batch, after)
-        shutil.rmtree(folder, ignore_errors=True)  # what was committed has been renamed into its table
-        self.told(counts)
+        return folder, counts
 
     def _remembered(self, table: str, number: int) -> bool:
         version = self.store.transaction_version(table, self.app)
         return version is not None and version >= number
 
     def _batch(self, number: int, marks: Marks) -> Batch:
-        keeps = self.source.images != "full"
+        masters = bool(mastered(contracts_of(self.settings, self.source)))
+        keeps = self.source.images != "full" or masters
         name = f"{self.source.name}-{self.generation}-{number}-{new_secret().hex()[:8]}"
-        return Batch(self.source.name, self.generation, number, name, marks, keeps, self.source.snapshot == "emit")
+        emitted = self.source.snapshot == "emit"
+        return Batch(self.source.name, self.generation, number, name, marks, keeps, emitted, masters)
 
     def _write(
         self, rows: DataFrame, batch: Batch, progress: Progress, size: int
@@ -117,7 +122,7 @@ class Emitter:
                 near,
                 batch,
                 context,
-                (_observing(seen, *_counters(self.source)), _observing(out, self.decisions.unknown())),
+                (_observing(seen, *counting.counters(self.source)), _observing(out, self.decisions.unknown())),
             )
             frame.write.options(**PLAIN).partitionBy("out").parquet(str(folder))
             found = seen.get
@@ -130,7 +135,7 @@ class Emitter:
                 glance = held.Glance(found["first_suspect"], found["last_suspect"])
                 context = replace(context, already=self._already(spark, glance, batch))
             elif not undecided:
-                return folder, _totals(found), _after(progress, found, self.source)
+                return folder, counting.totals(found), counting.after(progress, found, self.source, folder)
             shutil.rmtree(folder)
         raise SourceStopped("undecided", "situations that stay undecided", "a decision each", "Report this batch.")
 
@@ -152,7 +157,7 @@ class Emitter:
         schema = "change_id binary, journalled boolean"
         if glance.first is None or glance.last is None:
             return nothing_of(spark, schema)
-        first, last = _utc(glance.first), _utc(glance.last) + timedelta(milliseconds=1)
+        first, last = counting.utc(glance.first), counting.utc(glance.last) + timedelta(milliseconds=1)
         near = self.store.files(
             "journal", "time", first - timedelta(milliseconds=1), where={"source": self.source.name}
         )
@@ -202,69 +207,3 @@ def _compile(spark: SparkSession, worth: bool) -> None:
 
 def _observing(observation: Observation, *columns: Column) -> Callable[[DataFrame], DataFrame]:
     return lambda rows: rows.observe(observation, *columns)
-
-
-def _utc(moment: datetime) -> datetime:
-    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-@built_once
-def _counters(source: Source) -> list[Column]:
-    """What is counted on the way; nothing is counted by a second job."""
-    events = F.size("units")
-    when = F.coalesce("commit_time", "arrived")
-    high = [
-        F.max(F.when(F.col("ordered") & (F.col("entity") == table), F.struct("epoch", "ordering"))).alias(f"high_{i}")
-        for i, table in enumerate(source.entities)
-    ]
-    return [
-        F.count(F.lit(1)).alias("rows"),
-        F.count_if(F.col("ordinal") == 0).alias("messages"),
-        F.count_if(F.col("skip").isNotNull()).alias("skipped"),
-        F.count_if(F.col("problem").isNotNull()).alias("quarantined"),
-        F.count_if(F.col("repeat")).alias("duplicates"),
-        F.count_if(F.col("stale")).alias("stale"),
-        F.count_if(F.col("op") == "snapshot").alias("snapshots"),
-        F.sum(events.cast("bigint")).alias("events"),
-        F.count_if(F.col("suspect") & ~F.col("repeat")).alias("suspects"),
-        F.count_if(F.col("ahead")).alias("clock_ahead"),
-        F.count_if(F.col("masked")).alias("masked"),
-        F.max(F.when(F.col("problem.code") == UNHEARD, F.col("problem.detail"))).alias("unheard"),
-        F.min(F.when(F.col("suspect"), when)).alias("first_suspect"),
-        F.max(F.when(F.col("suspect"), when)).alias("last_suspect"),
-        F.max(F.struct("tick", "counter")).alias("hlc"),
-        F.max(F.col("start") + events).alias("index"),
-        F.max(F.when(~F.col("ahead"), F.col("commit_time"))).alias("newest"),
-        *high,
-    ]
-
-
-_COUNTED = (
-    "rows",
-    "messages",
-    "skipped",
-    "quarantined",
-    "duplicates",
-    "stale",
-    "snapshots",
-    "events",
-    "clock_ahead",
-    "masked",
-)
-
-
-def _totals(found: Mapping[str, Any]) -> dict[str, int]:
-    return {name: int(found[name] or 0) for name in _COUNTED} | {"batches": 1}
-
-
-def _after(progress: Progress, found: Mapping[str, Any], source: Source) -> Progress:
-    marks = progress.marks
-    high = dict(marks.high)
-    for i, table in enumerate(source.entities):
-        if (top := found[f"high_{i}"]) is not None:
-            key = f"{top['epoch']}|{table}"
-            high[key] = max(high.get(key, ""), top["ordering"])
-    hlc = (found["hlc"]["tick"], found["hlc"]["counter"]) if found["hlc"] is not None else marks.hlc
-    lamport = marks.lamport + int(found["index"] or 0) * BUCKETS
-    newest = _utc(found["newest"]).isoformat() if found["newest"] else ""
-    return progress.plus(Marks(high, max(hlc, marks.hlc), lamport), _totals(found), newest)

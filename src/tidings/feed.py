@@ -20,8 +20,7 @@ from tidings.settings import Settings
 from tidings.shapes import Source
 from tidings.sources import files, inbox
 from tidings.sources.pump import Pump
-from tidings.sources.tap import Place, Tap
-from tidings.sources.tap import messages as tapped
+from tidings.sources.tap import Log, Place
 from tidings.stages.once import building
 
 UNREACHABLE = "source_unreachable"  # the one trouble that may end by itself
@@ -39,7 +38,7 @@ class Rest:
     since: float = 0.0
     trouble: SourceStopped | None = None
 
-    def after(self, tap: Tap, place: Place) -> Literal["start", "rest", "stop"]:
+    def after(self, tap: Log, place: Place) -> Literal["start", "rest", "stop"]:
         now, finished = time.monotonic(), place.finished()
         if self.until is None:
             self.falls = 1 if finished > self.finished else self.falls + 1
@@ -50,7 +49,7 @@ class Rest:
         self.trouble, self.until = None, None
         try:
             with self.minded():
-                place.behind(tap.verified())  # looking ahead says what reading would stumble over
+                place.readable(tap.verified())
                 return "start" if self.falls <= MOST_FALLS else "stop"
             return "rest"
         except SourceStopped as stopped:
@@ -79,7 +78,7 @@ class Feeding:
     source: Source
     emitter: Emitter
     drop: files.DropFolder | None
-    tap: Tap | None = None
+    tap: Log | None = None
     pump: Pump | None = None
     query: StreamingQuery | None = None
     retired: int = -1
@@ -87,15 +86,19 @@ class Feeding:
     rest: Rest = field(default_factory=lambda: Rest())
 
     def batch(self, rows: DataFrame, number: int) -> None:
-        sizes = [size for _, size in files.batch_files(self.place.checkpoint, number)]
-        if self.tap is not None:
-            sizes = [self.place.size(self.tap, number)]
         try:
-            self.emitter.emit(rows, number, sum(sizes))
+            self.emitter.emit(rows, number, self._size(number))
         except Unheard as new:
             self.emitter.generations.heard(*new.names)
             self.news = True
             raise
+
+    def _size(self, number: int) -> int:
+        """About how many bytes a batch has, of a log that still is what it was."""
+        if self.tap is None:
+            return sum(size for _, size in files.batch_files(self.place.checkpoint, number))
+        self.tap.still()
+        return self.place.size(self.tap, number)
 
     @property
     def place(self) -> Place:
@@ -134,13 +137,13 @@ class Feeding:
 
 
 def source_rows(
-    spark: SparkSession, settings: Settings, source: Source, drop: files.DropFolder | None, tap: Tap | None = None
+    spark: SparkSession, settings: Settings, source: Source, drop: files.DropFolder | None, tap: Log | None = None
 ) -> DataFrame:
     """A source's SUBJECT rows as a stream."""
     keys = keys_frame(spark, {f"k_{name}": settings.keyring.derive(name) for name in ("tag", "inbox")})
     most = settings.run.batch_files
     if tap is not None:
-        messages = tapped(spark, tap)
+        messages = tap.messages(spark)
     elif drop is not None:
         messages = files.messages(files.read(spark, drop.claimed, max_files=most), source.name)
     else:

@@ -18,12 +18,16 @@ from pyspark.sql import functions as F
 from tidings.contract import Contract
 from tidings.decisions import Decisions
 from tidings.known import KEY, Known
+from tidings.seen import NAME
 from tidings.settings import Settings
 from tidings.shapes import Source
 from tidings.stages.change import AUTO, change
+from tidings.stages.conflict import compared_with_others, conflict_columns, disputed, own_view
 from tidings.stages.event import Batch, detected, event_columns, numbered, ordered, with_known
+from tidings.stages.joint import remembered
 from tidings.stages.journal import narrowed, spread, written
 from tidings.stages.once import built_once
+from tidings.stages.signals import details
 from tidings.stages.subject import SubjectRules, subject
 
 Observers = tuple[Callable[[DataFrame], DataFrame], Callable[[DataFrame], DataFrame]]
@@ -78,10 +82,13 @@ def gathered(rows: DataFrame, one: DataFrame, known: Known, partitions: int) -> 
 def writing(rows: DataFrame, batch: Batch, context: Context, observe: Observers = (same, same)) -> DataFrame:
     """One frame for all tables, told apart by `out`, of gathered rows; `observe` may count changes and decided events on their way."""
     contracts = contracts_of(context.settings, context.source)
-    rows = rows.transform(ordered, context.already).transform(with_known, batch, contracts)
-    rows = rows.transform(detected, contracts, batch).transform(numbered).transform(observe[0])
-    events = rows.transform(spread, batch, contracts).withColumns(event_columns(contracts) | narrowed())
-    events = events.withColumns(_place(context.settings, context.source))
+    rows = rows.transform(own_view, contracts).transform(ordered, context.already)
+    rows = rows.transform(with_known, batch, contracts).transform(compared_with_others, contracts)
+    rows = rows.transform(detected, contracts, batch).transform(disputed, contracts)
+    rows = rows.transform(numbered).transform(remembered, contracts).transform(observe[0])
+    events = rows.transform(spread, batch, contracts)
+    events = events.withColumns(event_columns(contracts) | narrowed() | details(contracts))
+    events = events.withColumns(conflict_columns(contracts)).withColumns(_place(context.settings, context.source))
     decided = context.decisions.decided(events, contracts).transform(observe[1])
     return decided.transform(written, batch, context.decisions.version, sealed=context.sealed)
 
@@ -90,7 +97,7 @@ def writing(rows: DataFrame, batch: Batch, context: Context, observe: Observers 
 def _place(settings: Settings, source: Source) -> dict[str, Column]:
     """Where the event belongs: its banner and location, with the location's locale and routing hint.
 
-    From here on `entity` is the contract's name; the vendor's table was only needed to order.
+    From here on `entity` is the contract's name; the vendor's table was only needed to order, and to name one that has no contract.
     """
     banner = settings.banners[source.banner]
     hint = F.lit(banner.routing_hint)
@@ -99,6 +106,7 @@ def _place(settings: Settings, source: Source) -> dict[str, Column]:
             hint = F.when(F.col("location") == site.id, F.lit(site.routing_hint)).otherwise(hint)
     return {
         "entity": F.col("contract"),
+        "unmapped": F.when((F.col("problem.code") == "unknown_table") & F.col("entity").rlike(NAME), F.col("entity")),
         "generation_name": F.concat_ws("/", "source", "b_generation"),
         "tenant": F.lit(settings.tenant),
         "banner": F.lit(source.banner),

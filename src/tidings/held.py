@@ -27,6 +27,18 @@ from tidings.store import Store
 _TEXTS = pa.map_(pa.string(), pa.string())
 _SUBJECTS = {"known_consents": _TEXTS, "known_jurisdiction": pa.string(), "known_flags": pa.list_(pa.string())}
 _IMAGES = {"known_fields": _TEXTS, "known_image": pa.string(), "known_time": pa.timestamp("us", tz="UTC")}
+_COUNTS = pa.map_(pa.string(), pa.int64())
+_WRITE = {"by": pa.string(), "at": pa.int64(), "time": pa.int64()}
+_WAITS = _WRITE | {name: pa.string() for name in ("value", "change", "unit")}
+_VIEW = {"fields": _TEXTS, "image": pa.string(), "time": pa.int64(), "seen": _COUNTS}
+# The same as `stages.joint.STATE`, with the version vector and the row's own version.
+_MASTERS = {
+    "known_masters": pa.map_(pa.string(), pa.struct(_VIEW)),
+    "known_wrote": pa.map_(pa.string(), pa.struct(_WRITE)),
+    "known_held": pa.map_(pa.string(), pa.struct(_WAITS)),
+    "known_vector": _COUNTS,
+    "known_image_version": pa.string(),
+}
 Found = dict[bytes, dict[str, Any]]
 
 
@@ -62,13 +74,22 @@ def known_of(store: Store, keys: KeyFiles, batch: Batch, rows: pa.Table) -> dict
     """Columns beside the rows: the state of their subjects as it was committed before this batch."""
     tags = rows["tag"].to_pylist()
     look = {tag for tag in tags if tag is not None}
-    columns = _columns(tags, _latest(store, "subjects", batch, look), _SUBJECTS)
-    return columns | _columns(tags, _images(store, keys, batch, look), _IMAGES) if batch.keeps else columns
+    subjects, images = _types(batch)
+    columns = _columns(tags, _latest(store, "subjects", batch, look), subjects)
+    return columns | _columns(tags, _images(store, keys, batch, look), images) if batch.keeps else columns
 
 
-def nothing_known(rows: pa.Table) -> dict[str, pa.Array]:
+def nothing_known(rows: pa.Table, batch: Batch) -> dict[str, pa.Array]:
     """The same columns of an empty store."""
-    return _columns([None] * rows.num_rows, {}, _SUBJECTS | _IMAGES)
+    subjects, images = _types(batch)
+    return _columns([None] * rows.num_rows, {}, subjects | images)
+
+
+def _types(batch: Batch) -> tuple[dict[str, pa.DataType], dict[str, pa.DataType]]:
+    """Columns from `subjects` and from `last_seen`."""
+    if not batch.masters:
+        return _SUBJECTS, _IMAGES
+    return _SUBJECTS | {"known_version": pa.string()}, _IMAGES | _MASTERS
 
 
 def glance(rows: pa.Table, marks: Marks) -> Glance:
@@ -117,8 +138,20 @@ def _opened(row: Mapping[str, Any], keys: Mapping[bytes, tuple[bytes, bytes]]) -
     except Damaged:
         plain = {}
     fields = plain.get("fields")
-    return {
+    found = {
         "time": row["time"],
         "image": plain.get("image"),
         "fields": None if fields is None else list(fields.items()),
+        "vector": row["vector"],
+        "image_version": row["version"],
     }
+    return found if plain.get("masters") is None else found | _between_masters(plain)
+
+
+def _between_masters(plain: Mapping[str, Any]) -> dict[str, Any]:
+    views = {
+        name: view | {part: list((view.get(part) or {}).items()) for part in ("fields", "seen")}
+        for name, view in plain["masters"].items()
+    }
+    maps = {"masters": views} | {part: plain.get(part) or {} for part in ("wrote", "held")}
+    return {name: list(found.items()) for name, found in maps.items()}

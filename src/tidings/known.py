@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -14,6 +14,7 @@ from tidings.seal.columns import aad_column, bucket_column, open_column, unwrap_
 from tidings.seal.keyfiles import KeyFiles
 from tidings.session import BUCKETS
 from tidings.stages.event import Batch
+from tidings.stages.joint import STATE
 from tidings.store import Store
 
 HASHED = (
@@ -33,22 +34,31 @@ class Known:
 
 def known(spark: SparkSession, store: Store, keys: tuple[KeyFiles, DataFrame], batch: Batch, partitions: int) -> Known:
     """State committed before this batch, divided as the batch is. Its own rows are left out, so a repeat computes the same."""
-    subjects = _latest(_rows(spark, store, "subjects", batch, partitions), "consents", "jurisdiction", "flags")
-    subjects = subjects.select(*KEY, *[F.col(c).alias(f"known_{c}") for c in ("consents", "jurisdiction", "flags")])
+    kept = ("consents", "jurisdiction", "flags", *(("version",) if batch.masters else ()))
+    subjects = _latest(_rows(spark, store, "subjects", batch, partitions), *kept)
+    subjects = subjects.select(*KEY, *[F.col(c).alias(f"known_{c}") for c in kept])
     if not batch.keeps:
         return Known(subjects.hint(HASHED), None)
-    images = _latest(_rows(spark, store, "last_seen", batch, partitions), "kid", "image", "time")
+    images = _latest(_rows(spark, store, "last_seen", batch, partitions), "kid", "image", "time", "vector", "version")
     opened = images.join(_opened(spark, *keys, partitions), [*KEY, "kid"], "left")
     plain = F.from_json(
-        open_column(F.col("image"), F.col("key"), aad_column("last_seen", F.hex("tag"), "image")).cast("string"), IMAGE
+        open_column(F.col("image"), F.col("key"), aad_column("last_seen", F.hex("tag"), "image")).cast("string"),
+        f"{IMAGE}, {STATE}" if batch.masters else IMAGE,
     )
-    last = opened.select(*KEY, "time", plain.alias("plain")).select(
+    last = opened.select(*KEY, "time", "vector", "version", plain.alias("plain")).select(
         *KEY,
         F.col("plain.fields").alias("known_fields"),
         F.col("plain.image").alias("known_image"),
         F.col("time").alias("known_time"),
+        *(_between_masters() if batch.masters else ()),
     )
     return Known(subjects.hint(HASHED), last.hint(HASHED))
+
+
+def _between_masters() -> list[Column]:
+    beside = {"vector": F.col("vector"), "image_version": F.col("version")}
+    sealed = {name: F.col(f"plain.{name}") for name in ("masters", "wrote", "held")}
+    return [column.alias(f"known_{name}") for name, column in (sealed | beside).items()]
 
 
 def nothing_of(spark: SparkSession, schema: str) -> DataFrame:

@@ -55,8 +55,8 @@ class Policies:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def read(folder: Path, label: str) -> tuple[Policies, list[Problem]]:
-    """All documents of the policy folder and what they include."""
+def read(folder: Path, label: str, always: tuple[str, ...] = ()) -> tuple[Policies, list[Problem]]:
+    """All documents of the policy folder and what they include; `always` names catalogue documents in force without being included."""
     own, problems = [], []
     for path in sorted(folder.glob("*.yaml")):
         document, wrong = yaml_lines.read(path, f"{label}/{path.name}")
@@ -64,7 +64,7 @@ def read(folder: Path, label: str) -> tuple[Policies, list[Problem]]:
         if document:
             own.append(document)
             problems += _shape(document)
-    included, wrong = _included(own)
+    included, wrong = _included(own, always)
     problems += wrong
     mine = [rule for document in own for rule in _rules(document)]
     theirs = [rule for document in included for rule in _rules(document)]
@@ -75,12 +75,14 @@ def read(folder: Path, label: str) -> tuple[Policies, list[Problem]]:
     return Policies(versions, rules, (*own, *included)), problems
 
 
-def _included(own: list[Document]) -> tuple[list[Document], list[Problem]]:
+def _included(own: list[Document], always: tuple[str, ...]) -> tuple[list[Document], list[Problem]]:
     """What the documents include, each once, in order; a catalogue document may include another."""
     shelf = {Path(str(entry)).stem: entry for entry in files("tidings").joinpath("catalog/anchors").iterdir()}
     found: dict[str, Document] = {}
     problems: list[Problem] = []
     waiting = [(document, *entry) for document in own for entry in _includes(document)]
+    if own:
+        waiting += [(own[0], (), name) for name in always]
     while waiting:
         document, place, name = waiting.pop(0)
         if name in found:

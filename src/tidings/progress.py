@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidings.durable import durable_write
+from tidings.seen import Seen
 
 KEEP = 20  # state files kept per generation; only the last committed one is needed
 
@@ -36,21 +37,23 @@ class Progress:
     marks: Marks = field(default_factory=Marks)
     totals: dict[str, int] = field(default_factory=dict)
     newest: str = ""  # commit time of the newest change, ISO 8601
+    seen: Seen = field(default_factory=Seen)
 
-    def plus(self, marks: Marks, counts: dict[str, int], newest: str) -> Progress:
-        return Progress(marks, dict(Counter(self.totals) + Counter(counts)), max(self.newest, newest))
+    def plus(self, marks: Marks, counts: dict[str, int], newest: str, seen: Seen) -> Progress:
+        totals = dict(Counter(self.totals) + Counter(counts))
+        return Progress(marks, totals, max(self.newest, newest), self.seen.plus(seen))
 
     def dump(self) -> str:
         marks = {"high": dict(self.marks.high), "hlc": list(self.marks.hlc), "lamport": self.marks.lamport}
-        return json.dumps({"marks": marks, "totals": self.totals, "newest": self.newest}, sort_keys=True)
+        said = {"marks": marks, "totals": self.totals, "newest": self.newest, "seen": self.seen.dump()}
+        return json.dumps(said, sort_keys=True)
 
     @classmethod
     def parse(cls, text: str) -> Progress:
         data = json.loads(text)
-        marks = data["marks"]
-        return cls(
-            Marks(marks["high"], (marks["hlc"][0], marks["hlc"][1]), marks["lamport"]), data["totals"], data["newest"]
-        )
+        high, hlc, lamport = (data["marks"][name] for name in ("high", "hlc", "lamport"))
+        seen = Seen.parse(data.get("seen", {}))  # a file of before this was counted has none
+        return cls(Marks(high, (hlc[0], hlc[1]), lamport), data["totals"], data["newest"], seen)
 
 
 class Generations:

@@ -31,14 +31,16 @@ MESSAGE = "source string, place string, arrived timestamp, rank string, body str
 
 def rehearse(spark: SparkSession, settings: Settings, source: Source, lines: Sequence[str]) -> list[dict[str, Any]]:
     """Journal and quarantine rows that these lines would make of an empty store, in order; payloads are in clear."""
-    batch = Batch(source.name, "rehearsal", 0, "rehearsal", keeps=True, emit_snapshots=source.snapshot == "emit")
+    masters = any(settings.entities[name].masters for name in source.entities.values())
+    emitted = source.snapshot == "emit"
+    batch = Batch(source.name, "rehearsal", 0, "rehearsal", keeps=True, emit_snapshots=emitted, masters=masters)
     one = one_row(settings, batch)
     keys = spark.createDataFrame(one.select(["k_tag"]))
     messages, heard = message_frame(spark, source.name, lines), set[str]()
     rows = held.hold(reading(messages, settings, source, keys))
     while new := held.unheard(rows):
         rows = held.hold(reading(messages, settings, source, keys, heard := heard | new))
-    near = held.gathered(spark, rows, one, held.nothing_known(rows))
+    near = held.gathered(spark, rows, one, held.nothing_known(rows, batch))
     with tempfile.TemporaryDirectory() as scratch:
         decisions = Decisions.load(settings)
         decisions = dataclasses.replace(decisions, table=DecisionTable(Path(scratch), decisions.table.policy))

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -23,9 +24,11 @@ from tidings.care import tend
 from tidings.decisions import Decisions
 from tidings.emit import Emitter
 from tidings.errors import Refused, SourceStopped, TidingsError
-from tidings.feed import Feeding, source_rows
+from tidings.feed import UNREACHABLE, Feeding, source_rows
 from tidings.gate.again import Again
+from tidings.jars import jars
 from tidings.lanes.cycle import Cycle
+from tidings.lanes.disputes import resolutions
 from tidings.ledger.classes import Ledger
 from tidings.lock import RunLock
 from tidings.progress import Generations
@@ -69,7 +72,7 @@ class Runner:
             )
         with RunLock(data):
             self.store = Store(data / "tables")
-            self.spark = session(data, master=self.master, slots=self.settings.run.slots)
+            self.spark = session(data, master=self.master, slots=self.settings.run.slots, jars=jars(self.settings))
             try:
                 with ledger_of(self.settings) as ledger:
                     self._work(ledger, until_idle, patience)
@@ -81,7 +84,8 @@ class Runner:
     def _work(self, ledger: Ledger, until_idle: bool, patience: float) -> None:
         self.ledger = ledger
         self.decisions = Decisions.load(self.settings)
-        again = Again(self.store, self.decisions.table)
+        resolved = partial(resolutions, self.settings.data_path)
+        again = Again(self.store, self.decisions.table, resolved=resolved)
         self.cycle = Cycle(
             self.spark, self.store, self.settings, self.settings.keyring, regate=again, redecide=again.deferred
         )
@@ -206,6 +210,8 @@ class Runner:
         feed.tap = feed.tap and feed.tap.verified()
         rows = source_rows(self.spark, self.settings, feed.source, feed.drop, feed.tap)
         writer = rows.writeStream.queryName(feed.source.name).foreachBatch(self._guarded(feed))
+        if feed.tap is not None and feed.tap.every:
+            writer = writer.trigger(processingTime=feed.tap.every)
         return writer.option("checkpointLocation", str(feed.emitter.generations.checkpoint / "stream")).start()
 
     def _guarded(self, feed: Feeding) -> Callable[[DataFrame, int], None]:
@@ -213,7 +219,8 @@ class Runner:
             try:
                 feed.batch(rows, number)
             except TidingsError as error:
-                self.failure = self.failure or error
+                if error.code != UNREACHABLE:  # a server that restarts is waited for
+                    self.failure = self.failure or error
                 raise
 
         return batch

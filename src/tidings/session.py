@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 JVM = "-XX:+UseParallelGC -XX:-DontCompileHugeMethods"  # generated code of a wide row is one huge method; HotSpot would interpret it
 QUIET = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+JARS = "spark.jars"
 BUCKETS = 16  # subjects are spread over this many buckets; part of the offset layout, so never changed in place
 
 SETTINGS: Mapping[str, str] = {
@@ -47,12 +52,18 @@ SETTINGS: Mapping[str, str] = {
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",  # folders are fresh; the commit is ours
     "spark.sql.debug.maxToStringFields": "5",
+    "spark.sql.redaction.options.regex": "(?i)url|^kafka",  # where a broker is and how we are let in is in a source's options
     "spark.cleaner.periodicGC.interval": "5min",
 }
 
 
 def session(
-    work: Path | None = None, *, master: str | None = None, slots: int | None = None, memory: str | None = None
+    work: Path | None = None,
+    *,
+    master: str | None = None,
+    slots: int | None = None,
+    memory: str | None = None,
+    jars: Sequence[Path] = (),
 ) -> SparkSession:
     """A session whose scratch files stay under `work`; `master` defaults to this machine with `slots` slots."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -71,11 +82,29 @@ def session(
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={scratch / 'spark'} {QUIET} {JVM}")
     )
+    if jars:
+        builder = builder.config(JARS, ",".join(map(str, jars)))
     spark = builder.getOrCreate()
     _remember_functions(spark)
     if not place.startswith("local"):
         spark.sparkContext.addPyFile(str(_package(scratch)))
     return spark
+
+
+def jvm(jars: Sequence[Path]) -> Any:
+    """The JVM of the running session when it has these jars; else one that has them and ends with this process."""
+    running = SparkContext._active_spark_context
+    wanted = ",".join(map(str, jars))
+    if running is not None and running.getConf().get(JARS) == wanted:
+        return running._jvm
+    return _own_gateway(wanted).jvm
+
+
+@cache
+def _own_gateway(jars: str) -> Any:
+    """Kept as long as this process lives: the JVM ends when nobody holds the other end of its standard input."""
+    conf = SparkConf().set(JARS, jars).set("spark.driver.memory", "256m").set("spark.driver.extraJavaOptions", QUIET)
+    return launch_gateway(conf, {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL})  # type: ignore[no-untyped-call]
 
 
 class _Remembered:

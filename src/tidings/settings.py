@@ -112,8 +112,8 @@ class Settings:
 
     @cached_property
     def change_types(self) -> tuple[str, ...]:
-        """Every type an event can have: the fifteen, the operator's own, the steps of a life cycle."""
-        own = {name for contract in self.entities.values() for name in contract.types}
+        """Every type an event can have: the fifteen, the operator's own and its signals', the steps of a life cycle."""
+        own = {name for contract in self.entities.values() for name in (*contract.types, *contract.signal_types)}
         return (*CHANGE_TYPES, *sorted(own - set(CHANGE_TYPES)), *LIFE_CYCLE)
 
     @cached_property
@@ -193,7 +193,7 @@ def examine(directory: str | Path, *, secrets: bool = True) -> tuple[Settings | 
         documents=reader.documents,
         broken=frozenset(reader.broken),
     )
-    policies = reader.policies()
+    policies = reader.policies(("masters",) if any(one.masters for one in folder.entities.values()) else ())
     wrong, warnings = crosscheck(folder, secrets=secrets)
     problems = sorted({*reader.problems, *wrong})
     if operator is None:
@@ -234,9 +234,9 @@ class _FolderReader:
                 found[path.stem] = instance
         return found
 
-    def policies(self) -> Policies:
+    def policies(self, always: tuple[str, ...]) -> Policies:
         self._paths("policy")
-        policies, wrong = policy.read(self.root / "policy", "policy")
+        policies, wrong = policy.read(self.root / "policy", "policy", always)
         self.problems += wrong
         return policies
 

@@ -151,6 +151,13 @@ class RunLimits(Model):
     fast_budget_s: Seconds = 3.0
     slow_budget_s: Seconds = 60.0
     idle_s: Seconds = 1.0
+    jars: (
+        Annotated[
+            Text,
+            Field(description="a folder with the jars that a Kafka source needs, where Maven Central is out of reach"),
+        ]
+        | None
+    ) = None
     shared: Annotated[
         Flag, Field(description="true when every Spark worker sees the data and drop folders under the same path")
     ] = False
@@ -180,8 +187,12 @@ class Source(Model):
     name: str = Field(default="", exclude=True, json_schema_extra={"internal": True})
     kind: Annotated[str, AfterValidator(_kind), Field(description=f"one of {', '.join(KINDS)}")]
     path: Annotated[Text, Field(description="the drop folder")] | None = None
-    connection: Annotated[SecretRef, Field(description="of a database: host, name, user and password")] | None = None
+    connection: Annotated[SecretRef, Field(description="of a server: where it is, user and password")] | None = None
     slot: Annotated[Text, Field(pattern=r"^[a-z0-9_]{1,63}$", description="small letters, digits, _")] | None = None
+    table: Annotated[Text, Field(pattern=r"^[^.]+\.[^.]+$", description="schema.name of our own table")] | None = None
+    mode: Annotated[Literal["poll", "push", "tail"], Field(description="poll, push or tail")] = "poll"
+    column: Annotated[Text, Field(description="when a row was last changed, like updated_at")] | None = None
+    lag: Annotated[Number, Field(ge=0, le=86_400, description="seconds a row must be old before it is read")] = 1.0
     streams: Annotated[DistinctTexts, Field(min_length=1, description="topics, streams or queues")] | None = None
     dialect: Annotated[Name, Field(description="a dialect of the catalogue, or auto")] = "auto"
     entities: Annotated[dict[Text, Name], Field(min_length=1, description="the vendor's table or object → contract")]
@@ -199,9 +210,9 @@ class Source(Model):
     @model_validator(mode="before")
     @classmethod
     def _own_dialect(cls, given: Any) -> Any:
-        """What we read ourselves speaks our own dialect."""
+        """What we read ourselves speaks our own dialect, and some of it is not needed afterwards."""
         if isinstance(given, dict) and isinstance(name := given.get("kind"), str) and name in KINDS:
-            return {"dialect": KINDS[name].dialect, **given}
+            return {"dialect": KINDS[name].dialect, "after": KINDS[name].after, **given}
         return given
 
     images: Annotated[

@@ -71,7 +71,7 @@ TABLES: Mapping[str, Table] = {
         " location string, locale string, routing_hint string, time timestamp, recorded timestamp, position string,"
         " ordering string, epoch string, correlation string, causation string, hlc string, lamport bigint,"
         " vector map<string,bigint>, subjectseq bigint, schema_version string, policy_version string, flags array<string>,"
-        " consent struct<class:string,channel:string,source_channel:string,request_time:timestamp,state:string>,"
+        " consent struct<class:string,channel:string,purpose:string,source_channel:string,request_time:timestamp,state:string>,"
         " kid binary, key_file string, payload binary, decision string,"
         " recipients array<string>, deadlines map<string,timestamp>, entry binary",
         statistics=(*_FEED, "time", "recorded"),
@@ -79,7 +79,7 @@ TABLES: Mapping[str, Table] = {
     ),
     "quarantine": Table(
         "source string, generation string, batch bigint, place string, arrived timestamp, code string, path string,"
-        " detail string, sealed binary, day date, masked boolean, file string, line bigint",
+        " detail string, sealed binary, day date, masked boolean, file string, line bigint, entity string",
         statistics=("source", "generation", "batch", "arrived", "day"),
         sort=("source", "generation", "batch", "arrived"),
     ),

@@ -70,7 +70,13 @@ class Database:
 
     def start(self) -> None:
         options = ["-D", str(self.data), "-p", str(self.port), "-k", str(self.folder), "-h", "127.0.0.1"]
-        for setting in ("wal_level=logical", "max_replication_slots=20", "max_wal_senders=20", "fsync=off"):
+        for setting in (
+            "wal_level=logical",
+            "max_replication_slots=20",
+            "max_wal_senders=20",
+            "fsync=off",
+            "max_prepared_transactions=5",
+        ):
             options += ["-c", setting]
         command = [*self.as_user, str(self.programs / "postgres"), *options]
         with (self.folder / "log").open("ab") as log:

@@ -39,19 +39,18 @@ def as_record(message: Any, **more: Any) -> str:
     return record_body("auto", "crm.events", b'{"id": 7}', value, **given)
 
 
+CARRIED = ("segment", "shopify", "canal", "hubspot", "airbyte", "singer", "snowplow", "wal2json_v1", "debezium_mysql")
+
+
 def test_what_a_broker_carries_reads_as_what_it_wraps(spark: SparkSession) -> None:
-    """Every sample of a dialect that reads bare values, put into a record and recognised."""
-    cases = [(name, one) for name in names() if not wants_record(name) for one in samples(name)]
-    lines = [as_record(one["message"]).encode() for _, one in cases]
-    answers = [canonical(json.loads(text)) for text in decoded(spark, lines, "auto", {})]
-    alone = [
-        canonical(json.loads(text))
-        for text in decoded(spark, [json.dumps(one["message"]).encode() for _, one in cases], "auto", {})
-    ]
+    """A message of a dialect that knows no topic, put into a record, is recognised and means the same."""
+    cases = [(name, one) for name in CARRIED for one in samples(name)]
+    lines = [json.dumps(one["message"]) if wants_record(name) else as_record(one["message"]) for name, one in cases]
+    answers = [canonical(json.loads(text)) for text in decoded(spark, [line.encode() for line in lines], "auto", {})]
     differ = {
-        f"{name}/{one['case']}": (expected, answer)
-        for (name, one), expected, answer in zip(cases, alone, answers, strict=True)
-        if answer != expected
+        f"{name}/{one['case']}": (canonical(one["expect"]), answer)
+        for (name, one), answer in zip(cases, answers, strict=True)
+        if answer != canonical(one["expect"])
     }
     assert differ == {}
 
@@ -73,7 +72,7 @@ BROKEN = {
     b'{"a": "\xff"}': "lone_surrogate",
     b'{"a": "\\\xff"}': "lone_surrogate",
     b'{"a": "\\\\\xff"}': "lone_surrogate",
-    '{"a": 1}'.encode("utf-16"): "malformed_json",
+    '{"a": 1}'.encode("utf-16"): "nul_byte",
     b'{"a": 1}, "topic": "other"': "trailing_content",
     b'{"a": 1}, "messageId": "1", "type": "identify", "userId": "7"': "trailing_content",
     b'{"a": ': "truncated_json",

@@ -23,7 +23,7 @@ WHERE = {
     "_wrong": 1,
     "_stop": -1,
     "_report": -1,
-    "_known": -1,
+    "known_name": -1,
 }
 CODE = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
 

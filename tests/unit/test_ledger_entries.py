@@ -17,6 +17,7 @@ from tidings.ledger.attestation import (
     MAX_LISTED,
     Ack,
     Acknowledged,
+    ConflictResolved,
     Erased,
     LanePaused,
     LaneResumed,
@@ -89,6 +90,7 @@ BUILT = {
     "quarantine_released": QuarantineReleased.of([("place/1", "released")], source="crm", reason="mended", **BY),
     "rights_transition": RightsTransition(request="r1", right="erasure", state="done", previous_state="open", **BY),
     "replayed": Replayed(subscriber="hook", range="crm/1:0-100", count=100, reason="lost data", **BY),
+    "conflict_resolved": ConflictResolved(event_id="event-1", outcome="keep", reason="the newer form", **BY),
     "erased": Erased(subject_identifier="ab" * 16, basis="request", generation=1, keys_destroyed=4, **BY),
 }
 

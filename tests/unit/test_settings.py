@@ -64,7 +64,21 @@ def link_out(root: Path) -> None:
 
 
 HOOK, CRM, CUSTOMER, TOP = "subscribers/hook.yaml", "sources/crm.yaml", "entities/customer.yaml", "tidings.yaml"
+TAPPED = "connection: file:hook.key\nentities: {public.customers: customer}\nbanner: shop\n"
 BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
+
+
+def masters(said: str, *others: str) -> Callable[[Path], None]:
+    """The contract's masters, and other sources that write it."""
+
+    def change(root: Path) -> None:
+        swap(CUSTOMER, "key: [id]", f"key: [id]\nmasters: {{{said}}}")(root)
+        for name in others:
+            text = "kind: inbox\ndialect: debezium_postgresql\nentities: {public.customers: customer}\nbanner: shop\n"
+            put(f"sources/{name}.yaml", text)(root)
+
+    return change
+
 
 # What is done to a good folder → the problems it must give, as (file, line, code).
 WRONG: dict[str, tuple[Callable[[Path], None], set[tuple[str, int, str]]]] = {
@@ -114,6 +128,11 @@ WRONG: dict[str, tuple[Callable[[Path], None], set[tuple[str, int, str]]]] = {
         swap(CUSTOMER, ", consent: {class: marketing, channel: email, purpose: marketing}", ""),
         {(CUSTOMER, 10, "missing_key")},
     ),
+    "unknown master": (masters("sources: [crm, shp], on_conflict: hold", "shop"), {(CUSTOMER, 5, "unknown_source"), (CUSTOMER, 5, "master_missing")}),
+    "one master": (masters("sources: [crm], on_conflict: hold"), {(CUSTOMER, 5, "wrong_value")}),
+    "no such policy": (masters("sources: [crm, shop], on_conflict: oldest", "shop"), {(CUSTOMER, 5, "wrong_value")}),
+    "prefers a stranger": (masters("sources: [crm, shop], on_conflict: prefer erp", "shop"), {(CUSTOMER, 5, "unknown_source")}),
+    "a master left out": (masters("sources: [crm, shop], on_conflict: newest", "shop", "till"), {(CUSTOMER, 5, "master_missing")}),
     "duplicate banner": (swap(TOP, "      - {id: online}", "      - {id: online}\n      - {id: online}"), {(TOP, 10, "duplicate_id")}),
     "duplicate rule": (
         put("policy/starter.yaml", "rules:\n  - {id: a}\n  - {id: a}\n"),
@@ -132,6 +151,10 @@ WRONG: dict[str, tuple[Callable[[Path], None], set[tuple[str, int, str]]]] = {
         {("sources/second.yaml", 3, "path_overlaps")},
     ),
     "inbox with a path": (swap(CRM, "kind: files", "kind: inbox"), {(CRM, 3, "unknown_key")}),
+    "outbox that archives": (put(CRM, f"{TAPPED}kind: outbox\nafter: archive\n"), {(CRM, 5, "wrong_value")}),
+    "outbox in no schema": (put(CRM, f"{TAPPED}kind: outbox\ntable: outbox\n"), {(CRM, 5, "wrong_value")}),
+    "polling without a column": (put(CRM, f"{TAPPED}kind: polling\n"), {(CRM, 1, "missing_key")}),
+    "triggers with a mode": (put(CRM, f"{TAPPED}kind: triggers\nmode: push\n"), {(CRM, 5, "unknown_key")}),
     "yml": (lambda r: (r / HOOK).rename(r / "subscribers/hook.yml"), {("subscribers/hook.yml", 0, "unexpected_file")}),
     "capital file name": (
         lambda r: (r / HOOK).rename(r / "subscribers/Hook One.yaml"),

@@ -7,7 +7,7 @@ oldest member was journaled are read: older ones were part of its decision alrea
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -24,8 +24,14 @@ SLACK_S = 60.0  # clocks of the disk and of the process may differ by this much
 class Again:
     """Members about to be sent → those that may not leave any more, with the reason."""
 
-    def __init__(self, store: Store, table: DecisionTable, engine: Engine | None = None) -> None:
-        self.store, self.table = store, table
+    def __init__(
+        self,
+        store: Store,
+        table: DecisionTable,
+        engine: Engine | None = None,
+        resolved: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        self.store, self.table, self.resolved = store, table, resolved
         self.engine = engine or NativeEngine(table.policy)
         self.recipients = {one.subscriber: one for one in table.policy.recipients}
         self._judged = lru_cache(maxsize=50_000)(self._judge)
@@ -47,13 +53,17 @@ class Again:
     def deferred(self, members: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Any]:
         """Deferred pairs that can be decided by now: allowed, or refused with the reason; the rest goes on waiting."""
         news = self._news({bytes(m["tag"]) for m in members}, min(m["since"] for m in members) - SLACK_S)
-        decided = self._decisions(members)
+        decided, resolved = self._decisions(members), self.resolved()
         verdicts: dict[tuple[str, str], Any] = {}
         for member in members:
             place, decision = (member["lane"], member["event_id"]), decided.get(member["event_id"])
+            said = resolved.get(member["event_id"], "")
             if decision is None:
                 continue
-            outcome, reason = self._judged(decision, news.get(bytes(member["tag"]), ()), member["lane"])
+            if said == "drop":
+                verdicts[place] = ("superseded", "conflict_dropped")
+                continue
+            outcome, reason = self._judged(decision, news.get(bytes(member["tag"]), ()), member["lane"], said == "keep")
             if outcome != "defer":
                 verdicts[place] = "allow" if outcome == "allow" else ("refused", reason)
         return verdicts
@@ -85,13 +95,16 @@ class Again:
             found |= {row["event_id"]: row["decision"] for row in rows}
         return found
 
-    def _judge(self, decision: str, consents: tuple[tuple[str, str], ...], lane: str) -> tuple[str, str]:
-        """What the policy in force says now, and why. A situation of an older policy is found in its own table."""
+    def _judge(
+        self, decision: str, consents: tuple[tuple[str, str], ...], lane: str, kept: bool = False
+    ) -> tuple[str, str]:
+        """What the policy in force says now, and why; `kept` when a person said that a disputed change holds. A situation of an older policy is found in its own table."""
         row = self.table.rows.get(decision) or decided_in(self.table.path.parent).get(decision)
         recipient = self.recipients.get(lane)
         if row is None or recipient is None:
             return "defer", "the situation or the subscriber is not known any more"
         facts = dict(row["facts"])
         facts |= {f"consent_{channel}": state for channel, state in consents if f"consent_{channel}" in facts}
+        facts |= {"conflict": False} if kept else {}
         again = self.engine.decide(facts, recipient)
         return again.outcome, again.reasons[0]

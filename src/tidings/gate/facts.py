@@ -90,6 +90,7 @@ _FACTS = (
     Fact("consent_state", "choice", "what a consent change says; none when it is not one", _CONSENT_EVENT, NONE),
     Fact("consent_class", "name", "the class of a consent change: marketing, transactional, …", default=NONE),
     Fact("consent_channel", "name", "the channel of a consent change: email, sms, phone, ads, …", default=NONE),
+    Fact("consent_purpose", "name", "the purpose of a consent change: marketing, advertising, …", default=NONE),
     _flag("personal", "the contract holds personal data", None),
     _flag("masked", "a card number was found and masked"),
     _flag("sensitive", "a changed field is of a sensitive class"),
@@ -97,6 +98,7 @@ _FACTS = (
     _flag("legal_hold", "a legal hold stands on the person"),
     _flag("child", "the person is known to be a child"),
     _flag("conflict", "two masters wrote concurrently and nobody has decided"),
+    _flag("superseded", "two masters wrote concurrently and the other one's change stands"),
     _flag("test_subject", "the person is on the list of test subjects"),
     _flag("test_mode", "the operator runs in test mode"),
 )
@@ -176,8 +178,14 @@ def personal(contract: Contract) -> bool:
 
 
 def sensitive_types(contract: Contract) -> frozenset[str]:
-    """The change types that a sensitive field makes."""
-    return frozenset(rule.type for rule in contract.fields.values() if rule.type and rule.class_ == "sensitive")
+    """The change types that a sensitive field makes, in its own event or in a signal."""
+    fields = {path for path, rule in contract.fields.items() if rule.class_ == "sensitive"}
+    signals = {
+        signal.type
+        for signal in contract.signals.values()
+        if signal.type == "sensitive_data" or any(condition.field in fields for condition in signal.conditions)
+    }
+    return frozenset(kind for path in fields if (kind := contract.fields[path].type)) | signals
 
 
 def fact_named(name: str, recipient: bool) -> Fact | None:

@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 __all__ = ["DecisionTable", "decision_frame", "event_facts", "situation_columns", "unknown_situations"]
 
 CHANNELS = ("email", "sms", "phone", "push", "post", "ads")
-FLAGS = ("erased", "legal_hold", "child", "conflict")
+# Fact → the flag that states it. An event whose dispute is decided carries the flag `conflict` too, and is no such fact.
+FLAGS = {
+    "erased": "erased",
+    "legal_hold": "legal_hold",
+    "child": "child",
+    "conflict": "held",
+    "superseded": "superseded",
+}
 _PLACE = r"^([A-Z]{2}(-[A-Z0-9]{1,3})?)$"
 
 _text = pa.string()
@@ -102,9 +109,10 @@ def event_facts(
         "consent_state": F.when(consent_event.isNotNull(), F.coalesce(consent_event["state"], F.lit("unknown"))),
         "consent_class": consent_event["class"],
         "consent_channel": consent_event["channel"],
+        "consent_purpose": consent_event["purpose"],
     }
     facts |= {f"consent_{channel}": F.try_element_at(consents, F.lit(channel)) for channel in CHANNELS}
-    return facts | {name: F.array_contains(flags, name) for name in FLAGS}
+    return facts | {name: F.array_contains(flags, flag) for name, flag in FLAGS.items()}
 
 
 def _looked_up(key: Column, table: Mapping[str, Any]) -> Column:

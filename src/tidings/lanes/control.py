@@ -1,6 +1,7 @@
 """What an operator asks of a lane: a small append-only file per lane, written by a verb, picked up by the running process.
 
     data/control/<lane>.jsonl       one request a line: serial, action, reason, by, at; event for dead letters
+    data/control/_conflicts.jsonl   the same for changes held in a dispute between masters, which concern no lane alone
 
 The process commits an attested row for each request, under the application `control/<lane>` at the request's serial.
 """
@@ -19,9 +20,10 @@ from typing import Literal
 
 from tidings import durable
 from tidings.errors import Damaged
-from tidings.ledger.attestation import LanePaused, LaneResumed, Replayed
+from tidings.ledger.attestation import ConflictResolved, LanePaused, LaneResumed, Replayed
 
-Action = Literal["pause", "resume", "retry", "approve"]
+Action = Literal["pause", "resume", "retry", "approve", "keep", "drop"]
+CONFLICTS = "_conflicts"  # no subscriber can have this name
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class Request:
             return LaneResumed(lane=self.lane, **said).encode()
         if self.action == "retry":
             return Replayed(subscriber=self.lane, range=self.event, count=1, **said).encode()
+        if self.action in ("keep", "drop"):
+            return ConflictResolved(event_id=self.event, outcome=self.action, **said).encode()
         return None
 
 
@@ -53,7 +57,7 @@ def folder_of(data: Path) -> Path:
     return data / "control"
 
 
-def ask(data: Path, lane: str, action: Action, reason: str, **event: str | int) -> Request:
+def ask(data: Path, lane: str, action: Action, reason: str, by: str = "", /, **event: str | int) -> Request:
     """Append one request; durable on return."""
     folder = folder_of(data)
     durable.make_folder(folder)
@@ -63,7 +67,7 @@ def ask(data: Path, lane: str, action: Action, reason: str, **event: str | int) 
         fcntl.flock(file, fcntl.LOCK_EX)
         before = _parse(path)
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        request = Request(len(before) + 1, lane, action, reason, _who(), now, **event)  # type: ignore[arg-type]
+        request = Request(len(before) + 1, lane, action, reason, by or _who(), now, **event)  # type: ignore[arg-type]
         file.write(json.dumps(asdict(request), sort_keys=True) + "\n")
         file.flush()
         os.fsync(file.fileno())

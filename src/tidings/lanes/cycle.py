@@ -23,6 +23,7 @@ from tidings.gate.decisions import decided_in
 from tidings.lanes import machine
 from tidings.lanes.attempts import ended_row, intent_row, made_row, write
 from tidings.lanes.books import Books
+from tidings.lanes.disputes import Disputes
 from tidings.lanes.gate import Gate, Redecide, Regate
 from tidings.lanes.intake import Intake
 from tidings.lanes.job import plan_rows, sending, shared, written
@@ -96,6 +97,7 @@ class Cycle:
         self.gate = Gate(tables, keyring.derive("wire"), regate, redecide)
         self.lanes: dict[str, Lane] = {}
         self.orders = Orders(tables, self.books.attestor)
+        self.disputes = Disputes(tables, self.books.attestor, keyring.derive("iv"))
         self._lock = threading.Lock()  # another thread may ask whether there is anything left to do
         self._slow: Launch | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="slow-lanes")
@@ -111,7 +113,7 @@ class Cycle:
 
     def _step(self) -> CycleReport:
         now, report = self.clock(), CycleReport()
-        rows = self.orders.take(self.lanes.values(), now)
+        rows = self.orders.take(self.lanes.values(), now) + self.disputes.take(now)
         report.taken = self.intake.take(self.lanes.values(), now)
         rows += self._ended(self.gate.redecided(self.lanes, now), report)
         rows += self._ended(self.gate.overdue(self.lanes.values(), now), report)
@@ -134,7 +136,8 @@ class Cycle:
         """Nothing is under way, unread, or due within `patience` seconds."""
         with self._lock:
             soon = self.clock() + patience
-            return self._slow is None and not self.intake.behind(self.lanes.values()) and self._next_due() > soon
+            busy = self._slow is not None or self.disputes.pending() or self.intake.behind(self.lanes.values())
+            return not busy and self._next_due() > soon
 
     def close(self) -> None:
         """Wait for the calls under way and record what came back."""
@@ -264,7 +267,7 @@ class Cycle:
         self._commit_folder(folder)
 
     def _commit_folder(self, folder: str | None) -> None:
-        cursors: dict[str, int] = {}
+        cursors: dict[str, int] = self.disputes.transactions()
         for lane in self.lanes.values():
             cursors |= lane.transactions()
         self._version += 1

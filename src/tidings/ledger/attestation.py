@@ -191,6 +191,16 @@ class Replayed(_Entry):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ConflictResolved(_Entry):
+    """A person said whether a change that was held for two masters' dispute goes out."""
+
+    KIND = "conflict_resolved"
+    event_id: str
+    outcome: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Erased(_Entry):
     """The keys of a subject are gone; `subject_identifier` is what the entry may still say about it."""
 

@@ -152,6 +152,10 @@ VOCABULARY: Mapping[str, tuple[Mapping[str, Check], Mapping[str, Check]]] = {
         {"subject_identifier": _hex, "deadline": _time, "reason": _text},
     ),
     "replayed": ({**_BY, "subscriber": _text, "range": _text, "count": _integer, "reason": _text}, {}),
+    "conflict_resolved": (
+        {**_BY, "event_id": _text, "outcome": partial(_one_of, ("keep", "drop")), "reason": _text},
+        {},
+    ),
     "erased": (
         {**_BY, "subject_identifier": _hex, "basis": _text, "generation": _integer, "keys_destroyed": _integer},
         {"request": _text},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow.dataset as ds
 
 from tidings.errors import Damaged, Refused
 from tidings.gate.decisions import decided_in
+from tidings.phones import e164
 from tidings.seal.keyfiles import KeyFiles
 from tidings.seal.keyring import associated, open_payload
 from tidings.settings import Settings
@@ -26,14 +28,24 @@ def tags_of(settings: Settings, store: Store, who: str) -> list[bytes]:
     if key and entity in settings.entities:
         return [ring.tag(settings.tenant, entity, key)]
     if "@" in who:
-        kind, value = "email", who.strip().lower()
+        kind, forms = "email", {unicodedata.normalize("NFC", "".join(who.split())).lower()}
     elif _PHONE.fullmatch(who.strip()):
-        kind, value = "phone", re.sub(r"[^0-9+]", "", who)
+        kind, forms = "phone", _numbers(settings, who)
     else:
         known = ", ".join(f"{name}:KEY" for name in settings.entities)
         raise Refused("unknown_person", "something else", f"an e-mail, a phone or {known}", "Ask again.")
-    found = store.lookup("identities", [ring.identifier_hash(kind, value)]) if store.files("identities") else None
+    hashes = [ring.identifier_hash(kind, form) for form in sorted(forms)]
+    found = store.lookup("identities", hashes) if store.files("identities") else None
     return [] if found is None else sorted(set(found["tag"].to_pylist()))
+
+
+def _numbers(settings: Settings, who: str) -> set[str]:
+    """The forms under which a number may be filed: as typed, and as dialled in each place that the operator knows."""
+    sites = settings.locations.values()
+    places = {settings.jurisdiction, *(banner.jurisdiction or "" for banner in settings.banners.values())}
+    places |= {site.jurisdiction for site in sites}
+    numbers = {e164(who, place).partition(";")[0] for place in places}
+    return {re.sub(r"[^0-9+]", "", who), *numbers}
 
 
 def events_of(settings: Settings, store: Store, tags: list[bytes]) -> list[dict[str, Any]]:

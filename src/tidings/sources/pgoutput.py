@@ -65,6 +65,11 @@ def begun(data: bytes) -> int | None:
     return _Bytes(data[1:]).take("q")[0] if data[:1] == b"B" else None
 
 
+def begun_by(data: bytes) -> int:
+    """The number of the transaction that starts here, as far as the log has it: its lower 32 bits."""
+    return _Bytes(data[1:]).take("qqI")[2]
+
+
 @dataclass
 class Decoder:
     """Reads the records of one slot in their order. `origin` names the server, its timeline and nothing that changes by itself."""

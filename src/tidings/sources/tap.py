@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -53,8 +53,10 @@ class Taken(NamedTuple):
     line: int = 0
 
 
-class Tap(ABC):
-    """One source's reader. It is sent to Spark's workers, so it holds what it needs to connect and no connection."""
+class Log(ABC):
+    """A server's log, with places in it that can be compared: what is asked of it while a source is at work."""
+
+    every: ClassVar[str] = ""  # how often Spark looks for more; a log that says nothing is looked at all the time
 
     @property
     @abstractmethod
@@ -66,8 +68,12 @@ class Tap(ABC):
         """The name of what is read (server, timeline, topic: a new one is a new epoch); raises what stands in the way, with the remedy."""
 
     @abstractmethod
-    def verified(self) -> Tap:
-        """This tap, knowing the name of what it reads."""
+    def verified(self) -> Self:
+        """The same, knowing the name of what it reads."""
+
+    def still(self) -> bool:
+        """Before a batch: is this what was verified? Raises when it is not. A log whose offsets hold its name need not ask."""
+        return True
 
     @abstractmethod
     def first(self) -> Offset:
@@ -78,16 +84,20 @@ class Tap(ABC):
         """How far one batch may go from here: `start` itself when there is nothing new."""
 
     @abstractmethod
-    def read(self, start: Offset, end: Offset) -> Iterator[Taken]:
-        """The messages after `start`, up to and with `end`."""
-
-    @abstractmethod
-    def done(self, end: Offset) -> None:
-        """Everything up to here is in the journal: the server may forget it."""
-
-    @abstractmethod
     def size(self, start: Offset, end: Offset) -> int:
         """About how many bytes lie between: decides whether a batch's rows are held in hand."""
+
+    @abstractmethod
+    def messages(self, spark: SparkSession) -> DataFrame:
+        """MESSAGE rows of a verified log, as a stream."""
+
+    def wait(self, start: Offset) -> None:
+        """There was nothing new. Spark asks again at once, and a look is not free for the server."""
+        time.sleep(LOOK_EVERY_S)
+
+    def remarks(self) -> list[str]:
+        """What a person should know of a source that is ready: what holds it back, what it will not see."""
+        return []
 
     def statements(self) -> list[tuple[str, str]]:
         """(what is done, what undoes it), for a person to read and the server to run; empty when nothing needs to be installed."""
@@ -96,6 +106,25 @@ class Tap(ABC):
     def execute(self, statements: Sequence[str]) -> None:
         """Run what `statements` shows."""
         raise NotImplementedError
+
+
+class Tap(Log):
+    """A log that we read ourselves. It is sent to Spark's workers, so it holds what it needs to connect and no connection."""
+
+    @abstractmethod
+    def read(self, start: Offset, end: Offset) -> Iterator[Taken]:
+        """The messages after `start`, up to and with `end`."""
+
+    @abstractmethod
+    def done(self, end: Offset) -> None:
+        """Everything up to here is in the journal: the server may forget it."""
+
+    def messages(self, spark: SparkSession) -> DataFrame:
+        made = data_source(self)
+        spark.dataSource.register(made)
+        rows = spark.readStream.format(made.name()).load()
+        told = ("place", "arrived", "rank", "body")
+        return rows.select(F.lit(self.source).alias("source"), *told, F.lit(self.source).alias("file"), "line")
 
 
 class Place:
@@ -112,15 +141,23 @@ class Place:
         path = self.checkpoint / "offsets" / str(batch)
         return dict(json.loads(path.read_text().splitlines()[-1])) if path.exists() else None
 
-    def size(self, tap: Tap, batch: int) -> int:
+    def size(self, log: Log, batch: int) -> int:
         end = self.end(batch)
-        return 0 if end is None else tap.size(self.end(batch - 1) or tap.first(), end)
+        return 0 if end is None else log.size(self.end(batch - 1) or log.first(), end)
 
-    def behind(self, tap: Tap) -> bool:
+    def behind(self, log: Log) -> bool:
         """Is there something that no finished batch has read?"""
         done = self.end(self.finished())
-        start = tap.first() if done is None else done
-        return tap.latest(start) != start
+        start = log.first() if done is None else done
+        return log.latest(start) != start
+
+    def readable(self, log: Log) -> None:
+        """Raises what reading on would stumble over, also in a batch that was planned and never finished."""
+        done = self.finished()
+        start = self.end(done) or log.first()
+        log.latest(start)
+        if isinstance(log, Tap) and (planned := self.end(done + 1)) is not None:
+            next(log.read(start, planned), None)
 
 
 class _Range(InputPartition):
@@ -140,7 +177,7 @@ class _Reader(DataSourceStreamReader):
     def latestOffset(self, start: Offset, limit: Any = None) -> Offset:
         latest = self.tap.latest(start)
         if latest == start:
-            time.sleep(LOOK_EVERY_S)  # Spark asks again at once, and a look is not free for the server
+            self.tap.wait(start)
         return latest
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
@@ -183,17 +220,8 @@ def data_source(tap: Tap) -> type[DataSource]:
     return Tapped
 
 
-def messages(spark: SparkSession, tap: Tap) -> DataFrame:
-    """MESSAGE rows of a verified tap, as a stream."""
-    made = data_source(tap)
-    spark.dataSource.register(made)
-    rows = spark.readStream.format(made.name()).load()
-    told = ("place", "arrived", "rank", "body")
-    return rows.select(F.lit(tap.source).alias("source"), *told, F.lit(tap.source).alias("file"), "line")
-
-
-def tap_of(settings: Settings, source: Source) -> Tap | None:
-    """The reader of a source's server; None when Spark reads it by itself."""
+def tap_of(settings: Settings, source: Source) -> Log | None:
+    """The log of a source's server; None when a source is a folder."""
     module = KINDS[source.kind].tap
-    made: Tap | None = import_module(module).tap(settings, source) if module else None
+    made: Log | None = import_module(module).tap(settings, source) if module else None
     return made

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import cache
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tidings.seal.cards import masked_states
-from tidings.stages.decode import CORE, TEXTS, Keys, decode, refused, skipped
+from tidings.stages.decode import CORE, EMPTY, TEXTS, Keys, decode, refused, skipped
 from tidings.stages.dialect import Dialect, load, names
 from tidings.stages.message import (
     PROBLEM,
@@ -59,6 +60,7 @@ CHANGE = T.StructType(
 AUTO = "auto"
 # The problem of a message in a dialect that this plan leaves out; whoever sees it makes a larger plan.
 UNHEARD = "unheard"
+BLANK = "blank"
 _CARRIED = ("source", "place", "arrived", "rank", "file", "line")
 
 
@@ -102,6 +104,14 @@ def _candidates(dialect: str) -> tuple[list[Dialect], list[Dialect]]:
     plain = [each for each in listed if not each.unwrap]
     inside = sorted((load(name) for wrapper in wrappers for name in wrapper.inside), key=lambda each: each.order)
     return wrappers, plain or inside
+
+
+@cache
+def skip_reasons(dialect: str) -> tuple[str, ...]:
+    """Why a message of this dialect can be no change."""
+    wrappers, dialects = _candidates(dialect)
+    said = {reason for each in (*wrappers, *dialects) for _, reason in each.skips}
+    return tuple(sorted({BLANK, EMPTY, *said}))
 
 
 def _named(wrappers: list[Dialect], dialects: list[Dialect]) -> Column:
@@ -148,7 +158,7 @@ def _unboxed(rows: DataFrame, dialects: list[Dialect]) -> DataFrame:
 def _changes(dialects: list[Dialect], body: Column, keys: Keys, heard: Collection[str] | None) -> Column:
     """The decoded changes of a sound message, or the one reason why there are none."""
     parsed, spoken = F.col("parsed"), F.col("spoken")
-    unread = F.when(is_blank(body), F.array(skipped("blank"))).otherwise(F.array(refused(problem(refusal(body)))))
+    unread = F.when(is_blank(body), F.array(skipped(BLANK))).otherwise(F.array(refused(problem(refusal(body)))))
     chain = F.when(~F.col("sound"), unread)
     lists = [place for place, dialect in enumerate(dialects) if dialect.takes_list]
     listed = is_list(body) & F.coalesce(spoken.isin(lists), F.lit(False)) if lists else F.lit(False)

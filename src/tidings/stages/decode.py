@@ -19,6 +19,7 @@ from tidings.stages.verdict import IMAGES, Row, verdict
 
 Keys = Mapping[str, Sequence[str]]
 PREFIX = "$[0]"
+EMPTY = "empty_transaction"
 # `suspect`: the images may hold a card number, or a number that lost digits; whoever keeps them looks first.
 TEXTS = {name: f"{name}_json" for name in IMAGES}
 CORE = [*FIELDS, *TEXTS.values(), "skip", "problem", "suspect"]
@@ -59,7 +60,7 @@ def _each(dialect: Dialect, scope: Scope, keys: Keys) -> Column:
 
     def chosen(items: Column) -> Column:
         wrong = F.array(refused(problem("wrong_type", dialect.each_name, "expected a list of changes")))
-        nothing = F.when(F.size(items) == 0, F.array(skipped("empty_transaction"))).otherwise(wrong)
+        nothing = F.when(F.size(items) == 0, F.array(skipped(EMPTY))).otherwise(wrong)
         return F.when(F.size(items) > 0, F.transform(items, with_item)).otherwise(nothing)
 
     return let(dialect.each.make(scope), chosen)

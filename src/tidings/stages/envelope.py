@@ -17,12 +17,14 @@ from urllib.parse import quote
 
 JSON_TYPE = "application/cloudevents+json"
 BATCH_TYPE = "application/cloudevents-batch+json"
-DATA_PARTS = ("key", "before", "after", "changed", "consent")
+DATA_PARTS = ("key", "before", "after", "changed", "consent", "moved", "signal", "conflict")
 LIFE_CYCLE = frozenset({"insert", "update", "delete", "soft_delete", "restore", "reparent", "rekey"})
 SEQUENCE_WIDTH = 20
 
 # These say more about a person than an address does; the words are those of the data-classification extension.
-_RESTRICTED = frozenset({"consent", "suppression", "payment_method", "household", "identity_merge", "identity_split"})
+_RESTRICTED = frozenset(
+    ("consent", "suppression", "payment_method", "household", "identity_merge", "identity_split", "sensitive_data")
+)
 
 
 def render(row: Mapping[str, Any], wire_subject: str, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,7 +69,7 @@ def event_type(change_type: str, entity: str) -> str:
 
 
 def redacted(data: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Any]:
-    """The payload without these fields: from both images, from the list of changes, and `consent` as a whole."""
+    """The payload without these fields: from both images, from the lists of changes and moves, and `consent` as a whole."""
     result = dict(data)
     if "consent" in paths:
         result["consent"] = None
@@ -80,6 +82,8 @@ def redacted(data: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Any]:
             result["changed"] = [
                 name for name in result["changed"] if name != path and not str(name).startswith(f"{path}.")
             ]
+        if isinstance(result.get("moved"), list):
+            result["moved"] = [move for move in result["moved"] if not f"{move['field']}.".startswith(f"{path}.")]
     return result
 
 

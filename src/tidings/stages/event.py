@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
-from tidings.contract import Contract
+from tidings.contract import Consent, Contract
 from tidings.progress import Marks
 from tidings.session import BUCKETS
+from tidings.stages.normal import truthy
 from tidings.stages.once import built_once
-from tidings.stages.subject import choose, compared, consent_key, truthy
+from tidings.stages.signals import signal_units
+from tidings.stages.subject import choose, consent_key, lookup
 
 OFFSETS_PER_BATCH = 1 << 24
 AHEAD_MS = 500  # a commit time further ahead of its arrival does not move our clock
@@ -29,6 +31,7 @@ class Batch:
     marks: Marks = field(default_factory=Marks)
     keeps: bool = True  # last images are looked up and kept
     emit_snapshots: bool = False
+    masters: bool = False  # what each master said is looked up and kept
 
     def values(self) -> dict[str, object]:
         """What differs from batch to batch, as columns of the one-row frame: a literal would make Spark compile each batch anew."""
@@ -135,7 +138,7 @@ def _usable() -> Column:
 def _latest_fields(contracts: Mapping[str, Contract], before: WindowSpec) -> Column:
     """What earlier rows of the batch last said of each field; field by field, so that a subject told of a thousand times costs a thousand."""
     said = []
-    for name in dict.fromkeys(name for contract in contracts.values() for name in compared(contract)):
+    for name in dict.fromkeys(name for contract in contracts.values() for name in contract.compared):
         value = F.struct(F.lit(name).alias("key"), F.try_element_at(F.col("fields_after"), F.lit(name)).alias("value"))
         told = F.when(_usable() & F.map_contains_key("fields_after", name), value)
         said.append(F.last(told, ignorenulls=True).over(before))
@@ -193,7 +196,9 @@ def units_of(contract: Contract) -> dict[str, str]:
     units: dict[str, str] = dict.fromkeys(contract.key, "rekey")
     for path, rule in contract.fields.items():
         if rule.consent:
-            units[path] = f"consent|{rule.consent.class_}|{rule.consent.channel}"
+            units[path] = _consent_unit(contract, path, rule.consent)
+        elif contract.ignored(path):
+            continue
         elif rule.lifecycle:
             units[path] = rule.lifecycle
         else:
@@ -201,10 +206,16 @@ def units_of(contract: Contract) -> dict[str, str]:
     return units
 
 
+def _consent_unit(contract: Contract, path: str, consent: Consent) -> str:
+    """A consent of one class and channel; the purpose is named where another field speaks for the channel."""
+    other = contract.purposes.get(path)
+    return "|".join(["consent", consent.class_, consent.channel, *([other] if other else [])])
+
+
 def _unit(contract: Contract, name: Column) -> Column:
     """The unit of one changed field; a soft delete that is taken back is a restore."""
     units = units_of(contract)
-    plain = F.try_element_at(F.create_map(*[F.lit(x) for pair in units.items() for x in pair]), name)
+    plain = lookup(name, units)
     if "soft_delete" not in units.values():
         return plain
     now = truthy(F.try_element_at(F.col("fields_after"), name))
@@ -214,15 +225,16 @@ def _unit(contract: Contract, name: Column) -> Column:
 
 
 def _typed_units(contract: Contract) -> Column:
-    """An update is one event per change type among its changed fields."""
-    return F.array_distinct(F.array_compact(F.transform("changed", lambda name: _unit(contract, name))))
+    """An update is one event per change type among its changed fields, and one per signal that it gives."""
+    typed = F.array_distinct(F.array_compact(F.transform("changed", lambda name: _unit(contract, name))))
+    return F.concat(typed, signal_units(contract)) if contract.signals else typed
 
 
 def _first_units(contract: Contract) -> Column:
     """A new record is one insert, and one consent event per consent it states."""
     stated = [
         F.when(
-            F.try_element_at(F.col("fields_after"), F.lit(path)).isNotNull(), F.lit(f"consent|{c.class_}|{c.channel}")
+            F.try_element_at(F.col("fields_after"), F.lit(path)).isNotNull(), F.lit(_consent_unit(contract, path, c))
         )
         for path, c in contract.consents
     ]
@@ -246,6 +258,8 @@ def _units(contracts: Mapping[str, Contract], emit_snapshots: bool) -> dict[str,
     contract = F.col("contract")
     typed = choose(contract, {n: _typed_units(c) for n, c in contracts.items()})
     fresh = choose(contract, {n: _first_units(c) for n, c in contracts.items()})
+    if any(c.masters for c in contracts.values()):  # a record that another master created is not new
+        fresh = F.when(F.col("borrowed"), typed).otherwise(fresh)
     units = (
         F.when(~usable, none)
         .when(F.col("stale"), F.array(F.lit("update")))
@@ -299,7 +313,7 @@ def event_columns(contracts: Mapping[str, Contract]) -> dict[str, Column]:
         "vector": F.create_map(F.col("source"), lamport),
         "subjectseq": F.col("tick") * 4096 + F.least(F.col("counter"), F.lit(4095)),
         "flags": _flags(),
-        "consent_event": _consent_event(parts),
+        "consent_event": _consent_event(parts, contracts),
         "schema_version": choose(F.col("contract"), {n: F.lit(f"{n}/{c.version}") for n, c in contracts.items()}),
     }
     return {name: F.when(F.col("out") == "journal", column) for name, column in columns.items()}
@@ -317,13 +331,16 @@ def _flags() -> Column:
     return F.array_compact(F.array(*[F.when(test, F.lit(word)) for word, test in said.items()]))
 
 
-def _consent_event(parts: Column) -> Column:
-    """Class, channel, where it was said, when, and what it now is; null for an event of another type."""
+def _consent_event(parts: Column, contracts: Mapping[str, Contract]) -> Column:
+    """Class, channel, purpose, where it was said, when, and what it now is; null for an event of another type."""
     kind, class_, channel = parts[0], parts[1], parts[2]
     filed = F.when(class_ == "marketing", channel).otherwise(F.concat_ws(":", class_, channel))
+    filed = F.concat_ws("/", filed, F.get(parts, F.lit(3)))
     state = F.coalesce(F.try_element_at(F.col("consent"), filed), F.lit("unknown"))
-    said = {"class": class_, "channel": channel, "source_channel": F.col("source_channel")}
-    said |= {"request_time": F.col("request_time"), "state": state}
+    meant = {n: {_consent_unit(c, path, x): x.purpose for path, x in c.consents} for n, c in contracts.items()}
+    purpose = choose(F.col("contract"), {n: lookup(F.col("unit"), units) for n, units in meant.items() if units})
+    said = {"class": class_, "channel": channel, "purpose": purpose.cast("string")}
+    said |= {"source_channel": F.col("source_channel"), "request_time": F.col("request_time"), "state": state}
     return F.when(kind == "consent", F.struct(*[column.alias(name) for name, column in said.items()]))
 
 

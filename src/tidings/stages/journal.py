@@ -13,9 +13,11 @@ from pyspark.sql import functions as F
 from tidings.contract import Contract
 from tidings.seal.columns import aad_column, identifier_column, key_column, kid_column, seal_column, wrap_column
 from tidings.stages.attested import decided_entry
+from tidings.stages.conflict import conflict_part
 from tidings.stages.event import Batch, nothing
+from tidings.stages.joint import later_version
+from tidings.stages.normal import normalised
 from tidings.stages.once import built_once
-from tidings.stages.subject import normalised
 
 TABLES = ("journal", "keys", "last_seen", "subjects", "identities", "quarantine")
 _IMAGES = ("insert", "update", "snapshot")  # operations whose after image is the record as it now stands
@@ -41,7 +43,6 @@ _OF_EVENTS = (
     "operation",
     "hlc",
     "lamport",
-    "vector",
     "subjectseq",
     "schema_version",
     "flags",
@@ -50,14 +51,15 @@ _OF_EVENTS = (
 
 def spread(rows: DataFrame, batch: Batch, contracts: Mapping[str, Contract]) -> DataFrame:
     """One row per thing to write: `out` names the table, `unit` and `index` say which event of the change."""
-    rows = rows.withColumns(_consents() | _subject_key()).withColumns(_exploded(batch.keeps, contracts))
+    rows = rows.withColumns(_consents(batch.masters) | _subject_key()).withColumns(_exploded(batch.keeps, contracts))
     return rows.select("*", "things.*").drop("things")
 
 
 @built_once
-def _consents() -> dict[str, Column]:
-    """The subject's consents after this change: what was known, overwritten by what the image says."""
-    return {"consents": F.map_concat(F.coalesce("known_consents", nothing()), F.coalesce("consent", nothing()))}
+def _consents(masters: bool) -> dict[str, Column]:
+    """The subject's consents after this change: what was known, overwritten by what the image says; between masters, by what stands."""
+    said = F.col("stated" if masters else "consent")
+    return {"consents": F.map_concat(F.coalesce("known_consents", nothing()), F.coalesce(said, nothing()))}
 
 
 @built_once
@@ -124,8 +126,8 @@ def _subject_key() -> dict[str, Column]:
     }
 
 
-def payload() -> Column:
-    """What is sealed of an event: the key, the images as the source gave them, and which fields changed."""
+def payload(masters: bool = False) -> Column:
+    """What is sealed of an event: the key, the images as the source gave them, which fields changed, its details, and what is in dispute."""
     null = F.lit("null")
     changed = F.coalesce(F.to_json(F.array_sort("changed")), F.lit("[]"))
     parts = (
@@ -135,35 +137,38 @@ def payload() -> Column:
         ("key", F.coalesce("key_json", null)),
     )
     pieces = [piece for name, text in parts for piece in (F.lit(f',"{name}":'), text)]
-    return F.concat(F.lit("{"), F.substring(F.concat(*pieces), 2, 2**31 - 1), F.lit("}"))
+    if masters:
+        pieces.insert(-2, conflict_part())
+    return F.concat(F.lit("{"), F.substring(F.concat(*pieces), 2, 2**31 - 1), F.col("detail"), F.lit("}"))
 
 
-def _image(keeps: bool) -> Column:
+def _image(keeps: bool, masters: bool) -> Column:
     """The record as it now stands: the newest image, and every field ever seen of it."""
     held = F.coalesce("held", nothing()) if keeps else nothing()
     fields = F.map_concat(held, F.col("fields_after"))
-    return F.to_json(
+    alone = F.to_json(
         F.struct(fields.alias("fields"), F.col("after_json").alias("image")), {"ignoreNullFields": "false"}
     )
+    return F.coalesce("joint_now", alone) if masters else alone
 
 
 def identifier(kind: Column, value: Column) -> Column:
-    """E-mail and phone in the form that `timeline` compares; anything else trimmed."""
+    """E-mail and phone in the form that `timeline` compares, a phone without its extension; anything else trimmed."""
     return (
         F.when(kind == "email", normalised(value, "email"))
-        .when(kind == "phone", normalised(value, "phone"))
+        .when(kind == "phone", F.regexp_replace(value, "[^0-9+]|;.*$", ""))
         .otherwise(F.trim(value))
     )
 
 
 def written(rows: DataFrame, batch: Batch, policy_version: str, *, sealed: bool = True) -> DataFrame:
     """The columns of every table; a row fills only its own table's."""
-    return rows.select(*_written(batch.keeps, policy_version, sealed))
+    return rows.select(*_written(batch.keeps, batch.masters, policy_version, sealed))
 
 
 @built_once
-def _written(keeps: bool, policy_version: str, sealed: bool) -> list[Column]:
-    groups = (_journal(policy_version, sealed), _keys(), _state(keeps), _quarantine())
+def _written(keeps: bool, masters: bool, policy_version: str, sealed: bool) -> list[Column]:
+    groups = (_journal(policy_version, sealed, masters), _keys(), _state(keeps, masters), _quarantine())
     shared = {
         "source": F.when(F.col("out") != "keys", F.col("source")),
         "generation": F.when(F.col("out") != "keys", F.col("b_generation")),
@@ -173,20 +178,23 @@ def _written(keeps: bool, policy_version: str, sealed: bool) -> list[Column]:
         "bucket": F.when(F.col("out").isin("last_seen", "subjects", "identities"), F.col("bucket")),
         "kid": F.when(F.col("out").isin("journal", "keys", "last_seen"), F.col("kid")),
         "time": F.when(F.col("out").isin("journal", "last_seen"), F.coalesce("commit_time", "arrived")),
-        "entity": F.when(F.col("out").isin("journal", "identities"), F.col("contract")),
+        "entity": F.when(F.col("out").isin("journal", "identities"), F.col("contract")).when(
+            F.col("out") == "quarantine", F.col("unmapped")
+        ),
     }
     return [F.col("out"), *(column.alias(name) for group in (shared, *groups) for name, column in group.items())]
 
 
-def _journal(policy_version: str, sealed: bool) -> dict[str, Column]:
+def _journal(policy_version: str, sealed: bool, masters: bool) -> dict[str, Column]:
     mine = F.col("out") == "journal"
-    body = payload()
+    body = payload(masters)
     if sealed:
         body = seal_column(
             body, F.col("subject_key"), F.col("k_iv"), aad_column("journal", F.col("event_id"), "payload")
         )
     return {
         **{name: F.when(mine, F.col(name)) for name in (*_COPIED, *_OF_EVENTS)},
+        "vector": F.col("vector"),
         "recorded": F.when(mine, F.col("arrived")),
         "correlation": F.when(mine, F.coalesce("txn", F.lower(F.hex(F.substring("change_id", 1, 8))))),
         "change": F.when(mine, F.col("change_id")),
@@ -203,14 +211,15 @@ def _keys() -> dict[str, Column]:
     return {"key": F.when(mine, wrap_column(F.col("subject_key"), F.col("k_kek"), F.col("tag"), F.col("kid")))}
 
 
-def _state(keeps: bool) -> dict[str, Column]:
+def _state(keeps: bool, masters: bool) -> dict[str, Column]:
     """Rows of last_seen, subjects and identities; `version` is the hybrid clock, comparable between sources."""
     is_image, is_subject, is_identity = (F.col("out") == name for name in ("last_seen", "subjects", "identities"))
     version = F.concat_ws(
         "-", F.lpad(F.col("tick").cast("string"), 13, "0"), F.lpad(F.col("counter").cast("string"), 6, "0")
     )
+    version = later_version(version) if masters else version
     image = seal_column(
-        _image(keeps), F.col("subject_key"), F.col("k_iv"), aad_column("last_seen", F.hex("tag"), "image")
+        _image(keeps, masters), F.col("subject_key"), F.col("k_iv"), aad_column("last_seen", F.hex("tag"), "image")
     )
     unit = F.split("unit", "\\|")
     value = F.try_element_at(F.col("fields_after"), unit[1])

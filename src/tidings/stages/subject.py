@@ -9,10 +9,11 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidings.contract import Contract, FromField
+from tidings.contract import Contract, FieldRule, FromField
 from tidings.seal.cards import masked_body
 from tidings.seal.columns import bucket_column, tag_column
 from tidings.session import BUCKETS
+from tidings.stages.normal import by_rule, country_plan, fixed_plan, truthy
 
 SCHEMA = (
     "source string, place string, ordinal int, arrived timestamp, rank string, op string, entity string, contract string, kind string,"
@@ -22,28 +23,6 @@ SCHEMA = (
     " ordering string, ordered boolean, epoch string, txn string, reason string, skip string,"
     " problem struct<code:string,path:string,detail:string>, masked boolean, body string, file string, line bigint"
 )
-_FALSE = ("", "0", "false", "f", "no", "n", "off", "none", "null")
-
-
-def truthy(value: Column) -> Column:
-    """Does a field's text say yes? Null, empty, zero and the usual words for no do not."""
-    return value.isNotNull() & ~F.lower(F.trim(value)).isin(*_FALSE)
-
-
-def normalised(value: Column, rule: str | None) -> Column:
-    """The form of a value that is compared, so that formatting is not a change."""
-    match rule:
-        case "email":
-            return F.lower(F.trim(value))
-        case "phone":
-            return F.regexp_replace(value, "[^0-9+]", "")
-        case "digits":
-            return F.regexp_replace(value, "[^0-9]", "")
-        case "lower":
-            return F.lower(F.trim(F.regexp_replace(value, "\\s+", " ")))
-        case "text":
-            return F.trim(F.regexp_replace(value, "\\s+", " "))
-    return value
 
 
 def choose(contract: Column, options: Mapping[str, Column]) -> Column:
@@ -53,18 +32,18 @@ def choose(contract: Column, options: Mapping[str, Column]) -> Column:
     )
 
 
+def lookup(key: Column, table: Mapping[str, str]) -> Column:
+    """The text that a small table gives for a key; null when it has none."""
+    return F.try_element_at(F.create_map(*[F.lit(x) for pair in table.items() for x in pair]), key)
+
+
 def _path(name: str) -> str:
     return "$" + "".join(f"['{part}']" for part in name.split("."))
 
 
-def compared(contract: Contract) -> tuple[str, ...]:
-    """The fields of a contract that are looked at: those whose change means something, and those that say where and who."""
-    return tuple(dict.fromkeys([*contract.key, *contract.fields, *_context_fields(contract)]))
-
-
-def field_map(image: Column, contract: Contract) -> Column:
+def field_map(image: Column, contract: Contract, jurisdiction: str) -> Column:
     """The contract's fields that this image holds, as compared text: absent is absent, null is null."""
-    wanted = compared(contract)
+    wanted = contract.compared
     flat = F.try_variant_get(image, "$", "map<string,string>")
     nested = [name for name in wanted if "." in name]
     for name in nested:
@@ -74,32 +53,32 @@ def field_map(image: Column, contract: Contract) -> Column:
             F.map_concat(flat, F.create_map(F.lit(name), F.try_variant_get(image, _path(name), "string"))),
         ).otherwise(flat)
     kept = F.map_filter(flat, lambda k, _: k.isin(*wanted))
-    rules = {name: rule.normalise for name, rule in contract.fields.items() if rule.normalise}
+    rules = {name: rule for name, rule in contract.fields.items() if rule.normalise and name in wanted}
     if not rules:
         return kept
-    return F.transform_values(kept, lambda k, v: _by_rule(k, v, rules))
+    return F.transform_values(
+        kept, lambda k, v: by_rule(k, v, rules, lambda r: _plan(image, contract, r, jurisdiction))
+    )
 
 
-def _by_rule(key: Column, value: Column, rules: Mapping[str, str]) -> Column:
-    groups: dict[str, list[str]] = {}
-    for name, rule in rules.items():
-        groups.setdefault(rule, []).append(name)
-    result = value
-    for rule, names in groups.items():
-        result = F.when(key.isin(*names), normalised(value, rule)).otherwise(result)
-    return result
+def _plan(image: Column, contract: Contract, rule: FieldRule, jurisdiction: str) -> Column:
+    """How numbers are written where this record's phone is at home: the rule's country, the record's, the source's."""
+    if rule.country:
+        return fixed_plan(rule.country)
+    said = contract.jurisdiction
+    if rule.country_field:
+        said = FromField(field=rule.country_field)
+    if said is None:
+        return fixed_plan(jurisdiction)
+    told = F.try_variant_get(image, _path(said.field), "string")
+    meant = reduce(lambda rest, one: F.when(told == one[0], F.lit(one[1])).otherwise(rest), said.map.items(), told)
+    return F.when(F.length(told) > 0, country_plan(meant)).otherwise(fixed_plan(jurisdiction))
 
 
-def _context_fields(contract: Contract) -> list[str]:
-    found = [f.field for f in (contract.jurisdiction, contract.locale, contract.location) if f]
-    for _, consent in contract.consents:
-        found += [name for name in (consent.source_field, consent.time_field) if name]
-    return [*found, *contract.identifiers]
-
-
-def consent_key(class_: str, channel: str) -> str:
-    """How a consent is filed: marketing consents by channel alone, the rest with their class."""
-    return channel if class_ == "marketing" else f"{class_}:{channel}"
+def consent_key(class_: str, channel: str, purpose: str = "") -> str:
+    """How a consent is filed: marketing consents by channel alone, the rest with their class; see `Contract.purposes`."""
+    filed = channel if class_ == "marketing" else f"{class_}:{channel}"
+    return f"{filed}/{purpose}" if purpose else filed
 
 
 def consent_map(fields: Column, contract: Contract) -> Column:
@@ -116,7 +95,8 @@ def consent_map(fields: Column, contract: Contract) -> Column:
                 F.when(value.isNull(), "unknown").when(granted, "granted").when(gone, "withdrawn").otherwise("unknown")
             )
         held = F.map_contains_key(fields, path)
-        entries += [F.lit(consent_key(consent.class_, consent.channel)), F.when(held, state)]
+        purpose = contract.purposes.get(path, "")
+        entries += [F.lit(consent_key(consent.class_, consent.channel, purpose)), F.when(held, state)]
     if not entries:
         return F.lit(None).cast("map<string,string>")
     return F.map_filter(F.create_map(*entries), lambda _, v: v.isNotNull())
@@ -127,6 +107,7 @@ def _text(value: object) -> str:
 
 
 def _from(fields: Column, rule: FromField | None, default: Column) -> Column:
+    default = default.cast("string")  # a source without a location has none, and that is a text too
     if rule is None:
         return default
     value = F.try_element_at(fields, F.lit(rule.field))
@@ -186,8 +167,12 @@ def subject(changes: DataFrame, source: SubjectRules, keys: DataFrame) -> DataFr
             "keytext": F.when(F.col("op") == "truncate", F.lit("*")).otherwise(
                 choose(contract, {n: _blank(_keytext(c)) for n, c in used.items()})
             ),
-            "fields_before": choose(contract, {n: field_map(F.col("before"), c) for n, c in used.items()}),
-            "fields_after": choose(contract, {n: field_map(F.col("after"), c) for n, c in used.items()}),
+            "fields_before": choose(
+                contract, {n: field_map(F.col("before"), c, source.jurisdiction) for n, c in used.items()}
+            ),
+            "fields_after": choose(
+                contract, {n: field_map(F.col("after"), c, source.jurisdiction) for n, c in used.items()}
+            ),
             "kind": choose(contract, {n: F.lit(c.kind) for n, c in used.items()}),
         }
     )

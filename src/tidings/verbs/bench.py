@@ -10,6 +10,7 @@ import typer
 from tidings.verbs.options import AsJson, Here, answer, note
 
 Events = Annotated[int, typer.Option("--events", min=1000, help="How many events.")]
+SAMPLES = Path("tests/conformance/samples")  # of a checkout; they are not part of the package
 Subscribers = Annotated[int, typer.Option("--subscribers", min=1, max=200, help="How many subscribers.")]
 
 
@@ -18,6 +19,7 @@ def register(app: typer.Typer) -> None:
     bench.command("emit")(emit)
     bench.command("deliver")(deliver)
     bench.command("flat")(flat)
+    bench.command("dialects")(dialects)
     app.add_typer(bench, name="bench")
 
 
@@ -58,6 +60,26 @@ def flat(
     from tidings.benches.flat import measure
 
     _say(measure(batches, subjects, say=note), as_json)
+
+
+def dialects(
+    messages: Annotated[int, typer.Option("--messages", min=1000, help="How many messages of each dialect.")] = 20_000,
+    only: Annotated[list[str] | None, typer.Option("--dialect", help="Only this one; may be repeated.")] = None,
+    samples: Annotated[Path, typer.Option(exists=True, file_okay=False, help="A folder of DIALECT.jsonl.")] = SAMPLES,
+    directory: Here = Path("."),
+    as_json: AsJson = False,
+) -> None:
+    """Decode each dialect's samples, varied, beside a bare from_json of the same bytes; worst ratio first."""
+    from tidings.benches.dialects import measure
+
+    said = measure(samples, messages, only or (), say=note)
+    if as_json:
+        answer(said)
+        return
+    each = said.pop("each")
+    for row in each:
+        print(f"{row['dialect']:<26} {row['ratio']:>6}  {row['decode_us']:>7} us of {row['bare_us']:>6} bare")
+    _say(said, as_json)
 
 
 def _say(said: dict[str, Any], as_json: bool) -> None:

@@ -70,6 +70,7 @@ def _server_of(settings: Settings, name: str) -> dict[str, Any] | None:
         if reader is None:
             return None
         reader.verify()
+        row["result"] = "; ".join(["ready", *getattr(reader, "remarks", list)()])
     except TidingsError as error:
         return row | {"answered": False, "result": f"{error.found}. {error.what_now}", "code": error.code}
     return row

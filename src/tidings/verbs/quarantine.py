@@ -64,6 +64,7 @@ def _diagnosed(keyring: Any, row: dict[str, Any]) -> dict[str, Any]:
         "arrived": row["arrived"].isoformat(),
         "code": row["code"],
         "path": row["path"],
+        "table": row["entity"],
         "detail": row["detail"],
         "masked": bool(row["masked"]),
         "cause": found.cause if found else "",

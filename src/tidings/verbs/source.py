@@ -1,4 +1,4 @@
-"""`tidings source install|remove NAME`: what a database needs so that its log can be read, shown first and undone by the other."""
+"""`tidings source install|remove|snippet NAME`: what a database needs so that its log can be read, shown first and undone by the other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidings.errors import Refused
 from tidings.verbs.options import AsJson, Here, answer
 
 if TYPE_CHECKING:
-    from tidings.sources.tap import Tap
+    from tidings.sources.tap import Log
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The source.")]
 Only = Annotated[bool, typer.Option("--dry-run", help="Show the SQL and run nothing.")]
@@ -23,6 +23,7 @@ def register(app: typer.Typer) -> None:
     )
     source.command("install")(install)
     source.command("remove")(remove)
+    source.command("snippet")(snippet)
     app.add_typer(source, name="source")
 
 
@@ -35,10 +36,22 @@ def install(name: Name, dry_run: Only = False, directory: Here = Path("."), as_j
 def remove(name: Name, dry_run: Only = False, directory: Here = Path("."), as_json: AsJson = False) -> None:
     """Drop what `install` made. Changes that were not read yet are lost with it."""
     tap = _tap(directory, name)
-    _run(tap, [undo for _, undo in reversed(tap.statements())], dry_run, as_json)
+    _run(tap, [undo for _, undo in reversed(tap.statements()) if undo], dry_run, as_json)
 
 
-def _tap(directory: Path, name: str) -> Tap:
+def snippet(name: Name, directory: Here = Path("."), as_json: AsJson = False) -> None:
+    """Print the Python function that writes to an outbox in the application's own transaction."""
+    tap = _tap(directory, name)
+    text = getattr(tap, "snippet", None)
+    if text is None:
+        raise Refused("unknown_source", f"the source {name}, which is no outbox", "a source of kind outbox")
+    if as_json:
+        answer({"source": name, "snippet": text()})
+    else:
+        print(text(), end="")
+
+
+def _tap(directory: Path, name: str) -> Log:
     from tidings.settings import load
     from tidings.sources.tap import tap_of
 
@@ -54,7 +67,7 @@ def _tap(directory: Path, name: str) -> Tap:
     return tap
 
 
-def _run(tap: Tap, statements: list[str], dry_run: bool, as_json: bool) -> None:
+def _run(tap: Log, statements: list[str], dry_run: bool, as_json: bool) -> None:
     if not as_json:
         print("\n".join(f"{statement};" for statement in statements), flush=True)
     if not dry_run:

@@ -39,15 +39,10 @@ def status(
 
 def totals(settings: Any, store: Any) -> dict[str, dict[str, Any]]:
     """Running totals per source, from the progress of its last committed batch."""
-    from tidings.progress import Generations
+    from tidings.report.capture import progress_of
 
-    found = {}
-    for name in settings.sources:
-        generations = Generations(settings.data_path, name)
-        newest = max(generations.all(), default="")
-        progress = generations.after(newest, lambda g, n=name: store.transaction_version("journal", f"{n}/{g}"))  # type: ignore[misc]
-        found[name] = {**progress.totals, "newest": progress.newest}
-    return found
+    after = {name: progress_of(settings, store, name) for name in settings.sources}
+    return {name: {**progress.totals, "newest": progress.newest} for name, progress in after.items()}
 
 
 def summary(settings: Any, store: Any, books: bool) -> dict[str, Any]:

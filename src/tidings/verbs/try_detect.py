@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 
 def detect(path: Lines = "-", source: SourceName = "", directory: Here = Path("."), as_json: AsJson = False) -> None:
-    """One line per event: its type, what changed, its consent, its flags, who would be told."""
+    """One line per event: its type, what changed, its consent, its signal, its flags, who would be told."""
     for row in _rows(path, source, directory):
         print(json.dumps(_event(row) if row["out"] == "journal" else _refused(row), default=str))
 
@@ -83,7 +83,8 @@ def _event(row: dict[str, Any]) -> dict[str, Any]:
         "consent",
     )
     told = [{k: one[k] for k in ("subscriber", "outcome", "reasons")} for one in row["recipients"]]
-    return {**{name: row.get(name) for name in names}, "changed": data["changed"], "recipients": told}
+    said = {name: data[name] for name in ("changed", "moved", "signal") if name in data}
+    return {**{name: row.get(name) for name in names}, **said, "recipients": told}
 
 
 def _refused(row: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,147 @@
+"""The form of a value that is compared, so that formatting is not a change. What is kept and sent stays as it was told.
+
+A value of which nothing is left is no value: under a rule, empty text and null are the same. Unicode is composed (NFC) by the
+ICU library that Spark carries; what is ASCII never meets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from tidings import phones
+from tidings.contract import FieldRule
+from tidings.stages.functions import let
+
+_FALSE = ("", "0", "false", "f", "no", "n", "off", "none", "null")
+_BLANK = r"[\s\p{Z}]+"
+_MARKS = r"[\s\p{Z}\p{P}]+"
+
+
+def truthy(value: Column) -> Column:
+    """Does a field's text say yes? Null, empty, zero and the usual words for no do not."""
+    return value.isNotNull() & ~F.lower(F.trim(value)).isin(*_FALSE)
+
+
+def normalised(value: Column, rule: str) -> Column:
+    """The compared form under one rule; a phone's needs its country, see `phone`."""
+    match rule:
+        case "email":
+            found = F.lower(F.regexp_replace(_composed(value), _BLANK, ""))
+        case "address":
+            found = F.trim(F.lower(F.regexp_replace(_composed(value), _MARKS, " ")))
+        case "lower":
+            found = F.trim(F.lower(F.regexp_replace(_composed(value), _BLANK, " ")))
+        case "text":
+            found = F.trim(F.regexp_replace(_composed(value), _BLANK, " "))
+        case "digits":
+            found = F.regexp_replace(value, "[^0-9]", "")
+        case "number":
+            found = _number(value)
+        case "flag":
+            found = F.when(F.length(F.trim(value)) > 0, truthy(value).cast("string"))
+        case _:
+            raise AssertionError(rule)
+    return F.when(F.length(found) > 0, found)
+
+
+def by_rule(
+    key: Column, value: Column, rules: Mapping[str, FieldRule], country: Callable[[FieldRule], Column]
+) -> Column:
+    """A map's value under the rule of its key; `country` says where a phone's field is at home."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, rule in rules.items():
+        if rule.normalise:
+            groups.setdefault((rule.normalise, rule.country or "", rule.country_field or ""), []).append(name)
+    result = value
+    for (kind, *_), names in groups.items():
+        form = phone(value, country(rules[names[0]])) if kind == "phone" else normalised(value, kind)
+        result = F.when(key.isin(*names), form).otherwise(result)
+    return result
+
+
+def _composed(value: Column) -> Column:
+    icu = F.java_method(F.lit("com.ibm.icu.text.Normalizer"), F.lit("compose"), value, F.lit(False))
+    return F.when(F.length(value) < F.octet_length(value), icu).otherwise(value)
+
+
+def _number(value: Column) -> Column:
+    """By value where it is a number that fits, else as text: 1, 1.0 and 1e0 are one."""
+    exact = value.try_cast("decimal(38,10)").cast("string")
+    return F.coalesce(F.regexp_replace(exact, r"\.?0+$", ""), F.trim(value))
+
+
+def country_plan(place: Column) -> Column:
+    """What `phones.Plan` says of a country, as text; null when nobody knows the country."""
+    table = ";".join(f"{name}={plan.as_text()}" for name, plan in phones.plans().items())
+    known = F.str_to_map(F.lit(table), F.lit(";"), F.lit("="))
+    return F.try_element_at(known, F.substring_index(F.upper(F.trim(place)), "-", 1))
+
+
+def fixed_plan(country: str) -> Column:
+    """The same of a country that is known beforehand: a literal."""
+    plan = phones.plans().get(phones.country_of(country))
+    return F.lit(plan.as_text() if plan else None).cast("string")
+
+
+def phone(value: Column, plan: Column) -> Column:
+    """`phones.e164` in columns, step by step the same."""
+    told = F.regexp_replace(_trimmed(F.translate(value, phones.TYPED, phones.MEANT)), phones.PREFIX, "")
+    body = F.when(told.rlike(phones.EXTENSION), F.regexp_extract(told, phones.EXTENSION, 1)).otherwise(told)
+    parts = {
+        "body": F.regexp_replace(body, phones.PARAMETERS, ""),
+        "extension": F.regexp_extract(told, phones.EXTENSION, 2),
+        "plan": F.split(plan, r"\|"),
+    }
+    spoken = let(F.struct(*[part.alias(name) for name, part in parts.items()]), lambda said: _spoken(value, said))
+    return F.when(value.rlike(phones.READY), value).otherwise(spoken)
+
+
+def _spoken(value: Column, said: Column) -> Column:
+    body = said["body"]
+    plus = body.rlike(phones.INTERNATIONAL)
+    abroad = plus | body.rlike(r"^[^0-9]*00")
+    plain = F.when(abroad, F.regexp_replace(body, phones.OPTIONAL_TRUNK, "")).otherwise(body)
+    digits = F.regexp_replace(plain, "[^0-9]", "")
+    number = let(digits, lambda d: _dialled(d, plus, said["plan"]))
+    extended = F.when(F.length(said["extension"]) > 0, F.concat(number, F.lit(";ext="), said["extension"]))
+    known = F.when(F.length(number) > 0, F.coalesce(extended, number))
+    return F.when(body.rlike(phones.LETTERS), normalised(value, "lower")).otherwise(known)
+
+
+def _dialled(digits: Column, plus: Column, plan: Column) -> Column:
+    code, trunk, out = plan[0], plan[1], plan[2]
+    short, long = plan[3].cast("int"), plan[4].cast("int")
+    many, zeros = F.length(digits), F.lit("00")
+    drops = (F.length(trunk) > 0) & digits.startswith(trunk) & (trunk.startswith("0") | (many > long))
+    rest = F.when(drops, _from(digits, trunk)).otherwise(digits)
+    fits = F.length(rest).between(short, long)
+    return (
+        F.when(plus, F.when(many > 0, F.concat(F.lit("+"), _untrunked(digits, code, trunk))))
+        .when(_leads_out(digits, out), F.concat(F.lit("+"), _untrunked(_from(digits, out), code, trunk)))
+        .when(_leads_out(digits, zeros), F.concat(F.lit("+"), _untrunked(_from(digits, zeros), code, trunk)))
+        .when(plan.isNull(), digits)
+        .when(digits.startswith(code) & (many > long), F.concat(F.lit("+"), digits))
+        .when(fits, F.concat(F.lit("+"), code, rest))
+        .otherwise(digits)
+    )
+
+
+def _leads_out(digits: Column, out: Column) -> Column:
+    return digits.startswith(out) & (F.length(digits) >= F.length(out) + phones.SHORTEST)
+
+
+def _untrunked(digits: Column, code: Column, trunk: Column) -> Column:
+    doubled = trunk.startswith("0") & digits.startswith(F.concat(code, trunk))
+    return F.when(doubled, F.concat(code, _from(digits, F.concat(code, trunk)))).otherwise(digits)
+
+
+def _from(text: Column, start: Column) -> Column:
+    """What comes after `start`."""
+    return F.substring(text, F.length(start) + 1, F.length(text))
+
+
+def _trimmed(value: Column) -> Column:
+    return F.regexp_replace(value, r"^[\s\p{Z}]+|[\s\p{Z}]+$", "")

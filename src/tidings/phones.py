@@ -21,6 +21,7 @@ LETTERS = r"\p{L}"
 # Already in its form. No zero among the first four digits, so no trunk prefix can hide behind the calling code.
 READY = r"^\+[1-9]{4}[0-9]{3,11}$"
 INTERNATIONAL = r"^[^0-9]*\+"
+ABROAD = r"^[^0-9]*(\+|00)"
 OPTIONAL_TRUNK = r"\(0\)"
 SHORTEST = 7  # digits of the shortest number there is, with its calling code
 # Other digits that people type: fullwidth, Arabic-Indic, Persian; and the fullwidth plus.
@@ -67,13 +68,9 @@ def e164(text: str, country: str = "") -> str:
     body = re.sub(PARAMETERS, "", body)
     if re.search(r"[^\W\d_]", body):
         return " ".join(text.lower().split())
-    digits = re.sub(r"[^0-9]", "", body.replace("(0)", "") if _abroad(body) else body)
+    digits = re.sub(r"[^0-9]", "", body.replace("(0)", "") if re.match(ABROAD, body) else body)
     number = _number(digits, bool(re.match(INTERNATIONAL, body)), plans().get(country_of(country)))
     return f"{number};ext={extension}" if number and extension else number
-
-
-def _abroad(body: str) -> bool:
-    return bool(re.match(INTERNATIONAL, body) or re.match(r"^[^0-9]*00", body))
 
 
 def _number(digits: str, plus: bool, plan: Plan | None) -> str:

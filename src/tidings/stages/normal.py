@@ -87,46 +87,55 @@ def fixed_plan(country: str) -> Column:
 
 
 def phone(value: Column, plan: Column) -> Column:
-    """`phones.e164` in columns, step by step the same."""
+    """`phones.e164` in columns, step by step the same; each step is worked out once and named."""
     told = F.regexp_replace(_trimmed(F.translate(value, phones.TYPED, phones.MEANT)), phones.PREFIX, "")
-    body = F.when(told.rlike(phones.EXTENSION), F.regexp_extract(told, phones.EXTENSION, 1)).otherwise(told)
-    parts = {
-        "body": F.regexp_replace(body, phones.PARAMETERS, ""),
-        "extension": F.regexp_extract(told, phones.EXTENSION, 2),
-        "plan": F.split(plan, r"\|"),
-    }
-    spoken = let(F.struct(*[part.alias(name) for name, part in parts.items()]), lambda said: _spoken(value, said))
+    spoken = let(F.struct(told.alias("told"), F.split(plan, r"\|").alias("plan")), lambda said: _spoken(value, said))
     return F.when(value.rlike(phones.READY), value).otherwise(spoken)
 
 
 def _spoken(value: Column, said: Column) -> Column:
-    body = said["body"]
-    plus = body.rlike(phones.INTERNATIONAL)
-    abroad = plus | body.rlike(r"^[^0-9]*00")
+    told = said["told"]
+    extension = F.regexp_extract(told, phones.EXTENSION, 2)
+    suffix = F.when(F.length(extension) > 0, F.concat(F.lit(";ext="), extension)).otherwise(F.lit(""))
+    body = F.regexp_replace(F.regexp_replace(told, phones.EXTENSION, "$1"), phones.PARAMETERS, "")
+    return let(
+        body,
+        lambda text: F.when(text.rlike(phones.LETTERS), normalised(value, "lower")).otherwise(
+            F.concat(_number_of(text, said["plan"]), suffix)
+        ),
+    )
+
+
+def _number_of(body: Column, plan: Column) -> Column:
+    abroad = body.rlike(phones.ABROAD)
     plain = F.when(abroad, F.regexp_replace(body, phones.OPTIONAL_TRUNK, "")).otherwise(body)
     digits = F.regexp_replace(plain, "[^0-9]", "")
-    number = let(digits, lambda d: _dialled(d, plus, said["plan"]))
-    extended = F.when(F.length(said["extension"]) > 0, F.concat(number, F.lit(";ext="), said["extension"]))
-    known = F.when(F.length(number) > 0, F.coalesce(extended, number))
-    return F.when(body.rlike(phones.LETTERS), normalised(value, "lower")).otherwise(known)
+    return let(digits, lambda d: F.when(F.length(d) > 0, _dialled(d, body.rlike(phones.INTERNATIONAL), plan)))
 
 
 def _dialled(digits: Column, plus: Column, plan: Column) -> Column:
-    code, trunk, out = plan[0], plan[1], plan[2]
-    short, long = plan[3].cast("int"), plan[4].cast("int")
-    many, zeros = F.length(digits), F.lit("00")
+    out, zeros = plan[2], F.lit("00")
+    abroad = (
+        F.when(plus, digits)
+        .when(_leads_out(digits, out), _from(digits, out))
+        .when(_leads_out(digits, zeros), _from(digits, zeros))
+    )
+    return let(
+        abroad,
+        lambda number: F.when(number.isNull(), _national(digits, plan)).otherwise(
+            F.concat(F.lit("+"), _untrunked(number, plan[0], plan[1]))
+        ),
+    )
+
+
+def _national(digits: Column, plan: Column) -> Column:
+    code, trunk, short, long = plan[0], plan[1], plan[3].cast("int"), plan[4].cast("int")
+    many = F.length(digits)
     drops = (F.length(trunk) > 0) & digits.startswith(trunk) & (trunk.startswith("0") | (many > long))
     rest = F.when(drops, _from(digits, trunk)).otherwise(digits)
-    fits = F.length(rest).between(short, long)
-    return (
-        F.when(plus, F.when(many > 0, F.concat(F.lit("+"), _untrunked(digits, code, trunk))))
-        .when(_leads_out(digits, out), F.concat(F.lit("+"), _untrunked(_from(digits, out), code, trunk)))
-        .when(_leads_out(digits, zeros), F.concat(F.lit("+"), _untrunked(_from(digits, zeros), code, trunk)))
-        .when(plan.isNull(), digits)
-        .when(digits.startswith(code) & (many > long), F.concat(F.lit("+"), digits))
-        .when(fits, F.concat(F.lit("+"), code, rest))
-        .otherwise(digits)
-    )
+    whole = F.when(digits.startswith(code) & (many > long), F.concat(F.lit("+"), digits))
+    fitting = let(rest, lambda r: F.when(F.length(r).between(short, long), F.concat(F.lit("+"), code, r)))
+    return F.coalesce(whole, fitting, digits)
 
 
 def _leads_out(digits: Column, out: Column) -> Column:

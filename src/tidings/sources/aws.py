@@ -96,6 +96,14 @@ def code_of(error: Any) -> str:
     return str(error.response.get("Error", {}).get("Code", "")).rpartition("#")[2]
 
 
+def key_of(partition: str) -> bytes | None:
+    """What decides a message's shard or group is its key only where a producer put the record's key there: an object or a list."""
+    try:
+        return partition.encode() if isinstance(json.loads(partition), dict | list) else None
+    except ValueError:
+        return None
+
+
 def parts_of(connection: str) -> Mapping[str, str]:
     """A connection's parts under the client's names; Refused when it is neither JSON nor a URL, without repeating it."""
     try:

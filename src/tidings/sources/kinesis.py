@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidings.sources.aws import Account
+from tidings.sources.aws import Account, key_of
 from tidings.sources.record import record_body
 from tidings.sources.shards import Page, Record, Shard, Sharded
 from tidings.sources.stops import not_ready
@@ -72,8 +72,8 @@ class Streams(Sharded):
         records = []
         for one in told["Records"]:
             micros = round(one["ApproximateArrivalTimestamp"].timestamp() * 1_000_000)
-            key, value = one["PartitionKey"].encode(), one["Data"]
-            body = record_body(self.dialect, stream, key, value, timestamp_ms=micros // 1000, headers={})
+            key = key_of(one["PartitionKey"])
+            body = record_body(self.dialect, stream, key, one["Data"], timestamp_ms=micros // 1000, headers={})
             records.append(Record(one["SequenceNumber"], micros, body))
         return Page(records, told.get("NextShardIterator"), told.get("MillisBehindLatest", 0) == 0)
 

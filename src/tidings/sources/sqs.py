@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tidings.sources.aws import Account
+from tidings.sources.aws import Account, key_of
 from tidings.sources.inbox import Named
 from tidings.sources.pump import Queue, Received
 from tidings.sources.record import record_body
@@ -76,8 +76,8 @@ class Queues(Queue):
         group, sent = about.get("MessageGroupId"), int(about["SentTimestamp"])
         said = message.get("MessageAttributes", {})
         headers = {key: one["StringValue"] for key, one in said.items() if "StringValue" in one}
-        key = group.encode() if group else None
-        body = record_body(self.dialect, name, key, message["Body"].encode(), timestamp_ms=sent, headers=headers)
+        value = message["Body"].encode()
+        body = record_body(self.dialect, name, key_of(group or ""), value, timestamp_ms=sent, headers=headers)
         return Received(
             Named(body, f"{name}/{message['MessageId']}", sent * 1000),
             (name, message["MessageId"], message["ReceiptHandle"]),

@@ -50,7 +50,7 @@ def kafka() -> Iterator[Broker]:
 
 
 def log_of(one: Broker, folder: Path, *names: str, connection: str = "") -> Kafka:
-    cluster = Cluster("crm", properties(connection or one.connection), fetched(KAFKA))
+    cluster = Cluster("crm", properties(connection or one.connection), lambda: fetched(KAFKA))
     return Kafka(cluster, names, "auto", folder)
 
 
@@ -130,14 +130,14 @@ def test_what_stands_in_the_way_is_told_apart(kafka: Broker, tmp_path: Path) -> 
 
 
 def elsewhere(folder: Path) -> Path:
-    log = Kafka(Cluster("crm", {}, ()), (), "auto", folder / "elsewhere")
+    log = Kafka(Cluster("crm", {}, list), (), "auto", folder / "elsewhere")
     at(log, {"told": {"0": 0}, "gone": {"0": 3}})
     return log.checkpoint
 
 
 def test_the_secret_is_an_address_or_what_kafkas_own_tools_take() -> None:
     assert properties("a:9092,b:9092\n") == {"bootstrap.servers": "a:9092,b:9092"}
-    text = '# ours\nbootstrap.servers = a:9092\n\nsasl.jaas.config=x required a="b";\n'
+    text = '# ours\nbootstrap.servers = a:9092\n\nsasl.jaas.config=x required \\\n  a="b";\ngroup.id=tools\n'
     assert properties(text) == {"bootstrap.servers": "a:9092", "sasl.jaas.config": 'x required a="b";'}
 
 

@@ -200,9 +200,10 @@ def running(one: Small) -> Iterator[subprocess.Popen[str]]:
 
 
 def more_arrives(one: Small, process: subprocess.Popen[str], within: float = 600) -> None:
-    """Waits until the subscribers heard of something new."""
-    before, end = len(one.arrivals()), time.monotonic() + within
-    while len(one.arrivals()) <= before:
+    """Waits until a new batch was read and the subscribers heard of something new."""
+    place = Place(one.data / "checkpoints" / "crm" / "stream")
+    batch, heard, end = place.finished(), len(one.arrivals()), time.monotonic() + within
+    while place.finished() <= batch or len(one.arrivals()) <= heard:
         assert process.poll() is None, process.communicate()[1][-3000:]
         assert time.monotonic() < end, "nothing arrives"
         time.sleep(0.2)

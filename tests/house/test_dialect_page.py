@@ -10,7 +10,7 @@ import yaml
 from tidings.stages.dialect import load, names
 
 PAGE = Path(__file__).parents[2] / "docs" / "dialects.md"
-OWN = ("change_table", "mysql_rows", "postgresql_wal", "table_row")
+OWN = ("change_table", "mysql_rows", "postgresql_wal", "table_diff", "table_row")
 STATUS = dict.fromkeys(OWN, "real server")  # the others: documented samples
 
 

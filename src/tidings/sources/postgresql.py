@@ -12,9 +12,9 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, LiteralString
+from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
 
 from tidings.errors import SourceStopped
 from tidings.seal.keyring import open_payload, seal_payload
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tidings.settings import Settings
     from tidings.shapes import Source
 
+T = TypeVar("T")
 PEEK: LiteralString = (
     "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, %s, %s, 'proto_version', '1', 'publication_names', %s)"
 )
@@ -217,7 +218,8 @@ class Capture(Tap):
 
     def done(self, end: Offset) -> None:
         with self.server.connected() as connection:
-            connection.execute(ADVANCE, {"slot": self.slot, "to": lsn(end["lsn"])})
+            to = {"slot": self.slot, "to": lsn(end["lsn"])}
+            list(_patiently(lambda: iter(connection.execute(ADVANCE, to).fetchall())))
 
     def size(self, start: Offset, end: Offset) -> int:
         beside = int(end.get("rows", 0)) - int(start.get("rows", 0))
@@ -227,22 +229,31 @@ class Capture(Tap):
         self, connection: Connection[Any], query: LiteralString, upto: int | None, most: int | None
     ) -> Iterator[bytes]:
         """Records from the slot's place on, not taken; whole transactions up to `upto`, or until there are `most`."""
-        import psycopg
-
         bounds = (self.slot, None if upto is None else lsn(upto + 1), most, self.publication)
-        end = time.monotonic() + BUSY_S
-        while True:
-            try:
-                with connection.transaction(), connection.cursor("records") as cursor:
-                    cursor.itersize = AT_ONCE
-                    cursor.execute(query, bounds)
-                    for (data,) in cursor:
-                        yield bytes(data)
-                return
-            except psycopg.errors.ObjectInUse:  # before the first record: a reader that was killed is still there
-                if time.monotonic() > end:
-                    raise
-                time.sleep(0.2)
+
+        def look() -> Iterator[bytes]:
+            with connection.transaction(), connection.cursor("records") as cursor:
+                cursor.itersize = AT_ONCE
+                cursor.execute(query, bounds)
+                for (data,) in cursor:
+                    yield bytes(data)
+
+        yield from _patiently(look)
+
+
+def _patiently(work: Callable[[], Iterator[T]]) -> Iterator[T]:
+    """One at a time may use a slot: a reader that was killed may still hold it, and our own supervisor looks too."""
+    import psycopg
+
+    end = time.monotonic() + BUSY_S
+    while True:
+        try:
+            yield from work()  # refused before the first record, so none is given twice
+            return
+        except psycopg.errors.ObjectInUse:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)
 
 
 def tap(settings: Settings, source: Source) -> Capture:

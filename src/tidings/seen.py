@@ -109,8 +109,7 @@ def written(folder: Path) -> tuple[Counts, Counts, Counts]:
 def _grouped(part: Path, columns: list[str]) -> dict[tuple[str, ...], int]:
     if not part.exists():
         return {}
-    options = ds.ParquetReadOptions(dictionary_columns=set(columns))
-    rows = ds.dataset(str(part), format=ds.ParquetFileFormat(read_options=options)).to_table(columns=columns)
+    rows = ds.dataset(str(part), format="parquet").to_table(columns=columns)
     counts = rows.group_by(columns).aggregate([([], "count_all")]).to_pylist()
     return {tuple(row[name] for name in columns): row["count_all"] for row in counts}
 

@@ -63,8 +63,9 @@ def unheard(rows: pa.Table) -> set[str]:
 
 def gathered(spark: SparkSession, rows: pa.Table, one: pa.Table, known: Mapping[str, pa.Array]) -> DataFrame:
     """What `flow.gathered` makes by joins: each row with the batch's keys and place, and with what is known of its subject."""
+    first = pa.repeat(0, rows.num_rows)  # a batch may have no rows, and a map cannot be repeated no times
     for name in one.column_names:
-        rows = rows.append_column(name, pa.repeat(one[name][0], rows.num_rows))
+        rows = rows.append_column(name, one[name].take(first))
     for name, values in known.items():
         rows = rows.append_column(name, values)
     return spark.createDataFrame(rows).coalesce(1)

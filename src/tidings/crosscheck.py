@@ -96,7 +96,10 @@ def _source(folder: Folder, page: Document, source: Source) -> Iterator[Problem]
         if source.location is not None and source.banner in banners:
             yield from known_name(page, ("location",), source.location, banners[source.banner], "unknown_location")
     yield from _options(page, source)
-    if source.kind == "files":
+    if source.kind == "exports" and len(source.entities) > 1:
+        says = (f"{len(source.entities)} tables", "one: an export is one table", "Declare a source for each.")
+        yield page.problem(("entities",), "wrong_value", *says)
+    if KINDS[source.kind].needs == ("path",):
         yield from _drop_folder(folder, page, source)
 
 
@@ -134,7 +137,7 @@ def _shared_paths(folder: Folder) -> Iterator[Problem]:
     """Two sources on one folder would each take every message."""
     seen: dict[Path, str] = {}
     for name, source in sorted(folder.sources.items()):
-        if source.kind != "files" or source.path is None:
+        if source.path is None:
             continue
         path = (folder.directory / source.path).resolve()
         for other, owner in seen.items():

@@ -19,6 +19,7 @@ from tidings.seal.columns import keys_frame
 from tidings.settings import Settings
 from tidings.shapes import Source
 from tidings.sources import files, inbox
+from tidings.sources.exports import Exports
 from tidings.sources.pump import Pump
 from tidings.sources.tap import Log, Place
 from tidings.stages.once import building
@@ -79,7 +80,7 @@ class Feeding:
     emitter: Emitter
     drop: files.DropFolder | None
     tap: Log | None = None
-    pump: Pump | None = None
+    pump: Pump | Exports | None = None
     query: StreamingQuery | None = None
     retired: int = -1
     news: bool = False  # a dialect was heard for the first time: the query must be started again

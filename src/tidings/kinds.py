@@ -25,6 +25,7 @@ class Kind:
 KINDS: Mapping[str, Kind] = {
     "files": Kind(needs=("path",)),
     "inbox": Kind(),
+    "exports": Kind(needs=("path",), may=("max_deletes",), dialect="table_diff"),
     "kafka": Kind(needs=("connection", "streams"), tap="tidings.sources.kafka", jars="kafka"),
     "mysql": Kind(needs=("connection",), dialect="mysql_rows", tap="tidings.sources.mysql"),
     "postgresql": Kind(

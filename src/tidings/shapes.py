@@ -206,6 +206,9 @@ class Source(Model):
     ] = "state"
     after: Annotated[Literal["archive", "delete", "keep"], Field(description="archive, delete or keep")] = "keep"
     silent_after: Seconds | None = None
+    max_deletes: (
+        Annotated[Number, Field(ge=0, le=1, description="the share of rows that may be gone at once, 0 to 1")] | None
+    ) = None
 
     @model_validator(mode="before")
     @classmethod

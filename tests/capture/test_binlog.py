@@ -213,6 +213,9 @@ def test_what_stands_in_the_way_is_named_with_its_remedy(server: MariaDb, captur
     server.run("SET GLOBAL binlog_row_metadata = MINIMAL, GLOBAL gtid_strict_mode = 0")
     capture.execute([do for do, _ in capture.statements()])
     assert capture.verify() == "mariadb-1"
+    server.run("CREATE TABLE crm.packed (id int PRIMARY KEY, note text COMPRESSED)")
+    with pytest.raises(SourceStopped, match=r"crm\.packed\.note is of a type"):
+        Capture(capture.server, ("crm.packed",), capture.kept).verify()
     with pytest.raises(SourceStopped, match=r"no table crm\.nobody"):
         Capture(capture.server, ("crm.nobody",), capture.kept).verify()
 

@@ -60,16 +60,23 @@ class Producer(threading.Thread):
 
     def round(self) -> None:
         number, self.world.rounds = self.world.rounds, self.world.rounds + 1
-        self.broker.write(self.source, *self.messages(number))
+        if isinstance(self.broker, RedisServer):
+            self.records(self.broker, self.world._crm(number))
+        else:
+            self.broker.write(self.source, *self.messages(number))
+
+    def records(self, broker: RedisServer, lines: list[str]) -> None:
+        """As Debezium Server writes them: key and value as fields of an entry; the last line is broken."""
+        with broker.client() as client:
+            for record in map(json.loads, lines[:-1]):
+                client.xadd(self.source, {part: json.dumps(record[part]) for part in ("key", "value")})
+            client.xadd(self.source, {"key": '{"id": 1}', "value": '{"op"'})
 
     def messages(self, number: int) -> list[bytes]:
         if self.source == "shop":
             hooks = [self.world._hook(who, number == 0).encode() for who in (7, 8, 9)]
             return [*hooks, hooks[0]]  # webhooks come twice
-        if self.source == "site":
-            return [self.identify(who, number == 0) for who in (21, 22)]
-        lines = self.world._crm(number)
-        return [json.dumps(json.loads(line)["value"]).encode() for line in lines[:-1]] + [b'{"op"']
+        return [self.identify(who, number == 0) for who in (21, 22)]
 
     def identify(self, who: int, first: bool) -> bytes:
         self.world.serial += 1

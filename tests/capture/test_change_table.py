@@ -140,6 +140,9 @@ def test_done_deletes_what_was_read_and_no_more(postgresql: str, outbox: Outbox,
     assert admin.execute("SELECT count(*) FROM trial.outbox").fetchone() == (2,)
     outbox.done(end)
     assert admin.execute("SELECT after ->> 'email' FROM trial.outbox").fetchall() == [("two",)]
+    outbox.wait(outbox.latest(end))  # nothing more is asked for before all of it is finished
+    assert admin.execute("SELECT count(*) FROM trial.outbox").fetchone() == (0,)
+    tell(admin, "two")
     keeping = Outbox(outbox.server, outbox.table, keeps=True).verified()
     keeping.done(keeping.latest(end))
     assert admin.execute("SELECT count(*) FROM trial.outbox").fetchone() == (1,)

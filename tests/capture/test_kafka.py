@@ -50,7 +50,7 @@ def kafka() -> Iterator[Broker]:
 
 
 def log_of(one: Broker, folder: Path, *names: str, connection: str = "") -> Kafka:
-    cluster = Cluster("crm", properties(connection or one.connection), fetched(KAFKA))
+    cluster = Cluster("crm", properties(connection or one.connection), lambda: fetched(KAFKA))
     return Kafka(cluster, names, "auto", folder)
 
 
@@ -130,14 +130,14 @@ def test_what_stands_in_the_way_is_told_apart(kafka: Broker, tmp_path: Path) -> 
 
 
 def elsewhere(folder: Path) -> Path:
-    log = Kafka(Cluster("crm", {}, ()), (), "auto", folder / "elsewhere")
+    log = Kafka(Cluster("crm", {}, list), (), "auto", folder / "elsewhere")
     at(log, {"told": {"0": 0}, "gone": {"0": 3}})
     return log.checkpoint
 
 
 def test_the_secret_is_an_address_or_what_kafkas_own_tools_take() -> None:
     assert properties("a:9092,b:9092\n") == {"bootstrap.servers": "a:9092,b:9092"}
-    text = '# ours\nbootstrap.servers = a:9092\n\nsasl.jaas.config=x required a="b";\n'
+    text = '# ours\nbootstrap.servers = a:9092\n\nsasl.jaas.config=x required \\\n  a="b";\ngroup.id=tools\n'
     assert properties(text) == {"bootstrap.servers": "a:9092", "sasl.jaas.config": 'x required a="b";'}
 
 
@@ -200,9 +200,10 @@ def running(one: Small) -> Iterator[subprocess.Popen[str]]:
 
 
 def more_arrives(one: Small, process: subprocess.Popen[str], within: float = 600) -> None:
-    """Waits until the subscribers heard of something new."""
-    before, end = len(one.arrivals()), time.monotonic() + within
-    while len(one.arrivals()) <= before:
+    """Waits until a new batch was read and the subscribers heard of something new."""
+    place = Place(one.data / "checkpoints" / "crm" / "stream")
+    batch, heard, end = place.finished(), len(one.arrivals()), time.monotonic() + within
+    while place.finished() <= batch or len(one.arrivals()) <= heard:
         assert process.poll() is None, process.communicate()[1][-3000:]
         assert time.monotonic() < end, "nothing arrives"
         time.sleep(0.2)

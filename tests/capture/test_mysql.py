@@ -34,12 +34,14 @@ class Writer(threading.Thread):
         self.server, self.number, self.stop, self.serial = server, number, threading.Event(), 0
         self.committed: list[tuple[int, str, str]] = []
         self.draw, self.writing = random.Random(number), threading.Lock()  # held while nobody may write
+        self.asked = threading.Semaphore(0)  # transactions: a slow machine gets no more of them than a fast one
 
     def run(self) -> None:
         while not self.stop.is_set():
-            with self.writing:
-                self._transact()
-            time.sleep(self.draw.uniform(0.3, 1.0))
+            if self.asked.acquire(timeout=0.2):
+                with self.writing:
+                    self._transact()
+                time.sleep(self.draw.uniform(0.1, 0.5))
 
     def _transact(self) -> None:
         connection, told = self.server.connect(autocommit=False), []
@@ -83,8 +85,10 @@ def prepared(one: Small, server: MariaDb) -> None:
     assert "connect crm: ready" in tidings(one, "check", "--connect")[0]
 
 
-def busy(one: Small, process: subprocess.Popen[str]) -> None:
-    """Until something more has arrived, so that a kill meets a run at work."""
+def busy(one: Small, process: subprocess.Popen[str], writers: list[Writer]) -> None:
+    """More to read, until something more has arrived, so that a kill meets a run at work."""
+    for writer in writers:
+        writer.asked.release(20)
     before, deadline = len(one.arrivals()), time.monotonic() + 600
     while len(one.arrivals()) == before:
         assert process.poll() is None, process.communicate()[1][-3000:]
@@ -114,10 +118,10 @@ def test_every_committed_row_once_and_in_order(tmp_path: Path) -> None:
         for writer in writers:
             writer.start()
         for turn in range(3):
-            busy(one, process)
+            busy(one, process, writers)
             if turn == 1:
                 restarted(server, writers)
-                busy(one, process)
+                busy(one, process, writers)
             time.sleep(draw.uniform(0, 5))
             assert process.poll() is None, process.communicate()[1][-3000:]
             process.kill()

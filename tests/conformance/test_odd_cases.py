@@ -43,6 +43,7 @@ ATTRIBUTE = sample("mparticle", "user_attribute_new")
 OLDEST = swapped(ATTRIBUTE["events"][0], data__timestamp_unixtime_ms=-(2**63))
 CONTACT = sample("salesforce_cdc", "update_email_changed_fields_only")
 HEADER = "data__payload__ChangeEventHeader"
+LOGGED = sample("mysql_rows", "insert")
 NOTICE = sample("hubspot", "contact_property_change_email")[0]
 UPDATED = sample("dataverse", "update_email_with_pre_image")
 PARTNER = sample("sap_odp", "update_email")
@@ -95,6 +96,8 @@ CASES: list[tuple[str, str, Any, Any]] = [
         swapped(CONTACT, **{f"{HEADER}__changedFields": ["0x40"], "data__payload__Phone": None}),
         {"after": {"Email": "maya.o@example.net", "LastModifiedDate": "2026-03-02T09:17:06.123Z"}},
     ),
+    ("mysql_rows", "no text in its column", swapped(LOGGED, op="unreadable", after=None), "unknown_operation"),
+    ("mysql_rows", "a statement as text", swapped(LOGGED, op="statement", key=None, after=None), "unknown_operation"),
     ("hubspot", "one notice", NOTICE, {"entity": "contact"}),
     ("hubspot", "an empty list", [], "empty_transaction"),
     (

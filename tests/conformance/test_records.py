@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from test_dialects import canonical, samples
 
+from tidings.sources.kafka import messages
 from tidings.sources.record import record_body, wants_record
+from tidings.stages.change import change
 from tidings.stages.dialect import names
 from tidings.verbs.try_decode import decoded
 
@@ -93,3 +96,57 @@ def test_a_key_that_is_no_text_refuses_the_record(spark: SparkSession) -> None:
     body = record_body("debezium_mysql", "t", b"\xff", b'{"op": "c"}', timestamp_ms=1, headers={})
     (said,) = [json.loads(text) for text in decoded(spark, [body.encode()], "debezium_mysql", {})]
     assert said["quarantine"]["code"] == "lone_surrogate"
+
+
+KAFKA = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int,"
+    " headers array<struct<key: string, value: binary>>"
+)
+ROWS: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes]] | None]] = [
+    (b'{"id": 7}', b'{"op":"c", "n": 1.10}', None),
+    (b'"7"', b'{"op": "c"}', [("a", b"1"), ("b", b'say "x"'), ("a", b"2")]),
+    (b'plain "key"\n', b"[1, 2]", None),
+    (None, b'"text"', None),
+    (b"7", None, None),
+    (b'{"id": 7}, "value": 1', b"{}", None),
+    (b"7", b'{"a": 1}, "topic": "other"', None),
+    (b"7", b'{"a": ', None),
+    (b"7", b"", None),
+    (b"7", "é€𝄞".encode(), None),
+]
+
+
+@pytest.mark.parametrize("dialect", ["auto", "debezium_mysql", "segment"])
+def test_sparks_records_become_the_same_texts(spark: SparkSession, dialect: str) -> None:
+    """What the columns make of Kafka's rows is what record_body makes of any other broker's message."""
+    when = datetime(2026, 3, 2, 9, 16, 5, 123000, UTC)
+    given = [(key, value, "t", 2, place, when, 0, headers) for place, (key, value, headers) in enumerate(ROWS)]
+    rows = messages(spark.createDataFrame(given, KAFKA), "crm", dialect, {"t": "an-id"}).orderBy("line").collect()
+    expected = [
+        record_body(
+            dialect, "t", key, value, timestamp_ms=1772442965123,
+            headers={name: text.decode() for name, text in headers or ()},
+        )
+        for key, value, headers in ROWS
+    ]  # fmt: skip
+    assert [_same(row["body"]) for row in rows] == [_same(text) for text in expected]
+    assert (rows[9]["place"], rows[9]["rank"]) == ("an-id/2/9", "0000000002-0000000000000000009")
+    assert (rows[9]["source"], rows[9]["file"], rows[9]["line"]) == ("crm", "t", 9)
+
+
+def _same(text: str) -> Any:
+    """Headers alone may differ in their spaces."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+@pytest.mark.parametrize(("key", "value"), [(b"\xff", b'{"op": "c"}'), (b"7", b'{"op": "\xff"}')])
+def test_a_record_of_sparks_that_is_no_text_stays_no_text(spark: SparkSession, key: bytes, value: bytes) -> None:
+    rows = spark.createDataFrame(
+        [(key, value, "t", 0, 0, datetime(2026, 3, 2, tzinfo=UTC), 0, None)],
+        KAFKA,
+    )
+    found = change(messages(rows, "crm", "debezium_mysql", {"t": "an-id"}), "debezium_mysql").select("problem.code")
+    assert [row["code"] for row in found.collect()] == ["invalid_utf8"]

@@ -10,7 +10,8 @@ import yaml
 from tidings.stages.dialect import load, names
 
 PAGE = Path(__file__).parents[2] / "docs" / "dialects.md"
-STATUS = dict.fromkeys(("postgresql_wal", "change_table", "table_row"), "real server")  # the others: documented samples
+OWN = ("change_table", "mysql_rows", "postgresql_wal", "table_diff", "table_row")
+STATUS = dict.fromkeys(OWN, "real server")  # the others: documented samples
 
 
 def row(name: str) -> str:

@@ -76,6 +76,7 @@ class ChangeTable(Tap):
     rings: bool = False
     origin: str = ""
     gaps: Gaps = field(default_factory=Gaps, repr=False, compare=False)
+    given_up: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def source(self) -> str:
@@ -194,7 +195,13 @@ class ChangeTable(Tap):
             )
 
     def wait(self, start: Offset) -> None:
-        """Until somebody rings, and never long: a notification can be lost, and rows behind a gap ring no more."""
+        """Until somebody rings, and never long: a notification can be lost, and rows behind a gap ring no more.
+
+        Spark asks for more only when all before is finished, and gives it up with the next batch; rows about people need not stay until then.
+        """
+        if self.given_up.get("id") != start["id"]:
+            self.done(start)
+            self.given_up["id"] = start["id"]
         if not self.rings:
             return super().wait(start)
         with self.server.connected() as connection:

@@ -43,6 +43,7 @@ class DropFolder:
 
     path: Path
     after: str = "archive"
+    suffixes: tuple[str, ...] = SUFFIXES
     duplicates: int = 0
     _last: int = field(default=0, repr=False)
 
@@ -66,7 +67,7 @@ class DropFolder:
         return next(self._waiting(), None) is not None
 
     def _waiting(self) -> Iterator[Path]:
-        found = [e for e in os.scandir(self.path) if e.name.endswith(SUFFIXES) and not e.name.startswith(".")]
+        found = [e for e in os.scandir(self.path) if e.name.endswith(self.suffixes) and not e.name.startswith(".")]
         for entry in sorted((e for e in found if e.is_file()), key=lambda e: (e.stat().st_mtime_ns, e.name)):
             yield Path(entry.path)
 
@@ -78,7 +79,7 @@ class DropFolder:
             self.duplicates += 1
             path.rename(self.path / "duplicates" / f"{self._now():016d}-{sha}.jsonl")
             return 0
-        name = known["name"] if known else f"{self._now():016d}-{sha}.jsonl"
+        name = known["name"] if known else f"{self._now():016d}-{sha}{self._suffix(path)}"
         if not known:
             self._mark(mark, name, moved=False)
         crash.point("files.marked")
@@ -90,6 +91,10 @@ class DropFolder:
 
     def _mark(self, mark: Path, name: str, *, moved: bool) -> None:
         durable_write(mark, json.dumps({"name": name, "moved": moved}))
+
+    def _suffix(self, path: Path) -> str:
+        """Lines are lines whatever they are called; other forms keep their name."""
+        return ".jsonl" if path.suffix in SUFFIXES else path.suffix
 
     def _now(self) -> int:
         """Microseconds, strictly growing, also when the clock does not."""

@@ -193,5 +193,5 @@ def tap(settings: Settings, source: Source) -> Kafka:
     assert source.connection is not None, "checked with the folder"
     assert source.streams is not None, "checked with the folder"
     given = properties(settings.secret(source.connection).reveal())
-    cluster = Cluster(source.name, given, jars(settings))
+    cluster = Cluster(source.name, given, lambda: jars(settings))
     return Kafka(cluster, source.streams, source.dialect, settings.data_path / "checkpoints" / source.name)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,8 @@ from tidings.errors import SourceStopped
 from tidings.session import jvm
 
 SERVERS = "bootstrap.servers"
+# How records are read is not for the connection to say, though a file of properties often does.
+OURS = ("auto.offset.reset", "enable.auto.commit", "group.id", "interceptor.classes", "isolation.level")
 ANSWER_MS = 15_000
 BELIEVE_S = 10.0  # a cluster that has just started may not know its topics yet
 CLIENT = "org.apache.kafka.common.errors."
@@ -25,12 +28,13 @@ RETRIABLE = f"{CLIENT}RetriableException"
 
 def properties(connection: str) -> dict[str, str]:
     """The secret is `host:port,…`, or the properties that Kafka's own tools take, one `name=value` a line."""
-    lines = [line.strip() for line in connection.strip().splitlines()]
+    joined = re.sub(r"\\\r?\n[ \t]*", "", connection)  # a line that ends with \ goes on in the next
+    lines = [line.strip() for line in joined.strip().splitlines()]
     lines = [line for line in lines if line and not line.startswith(("#", "!"))]
     if len(lines) == 1 and "=" not in lines[0]:
         return {SERVERS: lines[0]}
     pairs = [line.partition("=") for line in lines]
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    return {name.strip(): value.strip() for name, _, value in pairs if name.strip() not in OURS}
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class Cluster:
 
     source: str
     properties: Mapping[str, str] = field(repr=False)
-    jars: Sequence[Path] = field(repr=False)
+    jars: Callable[[], Sequence[Path]] = field(repr=False)
     _open: tuple[Any, Any] | None = field(default=None, repr=False)
 
     def ids(self, names: Sequence[str]) -> dict[str, str]:
@@ -98,7 +102,7 @@ class Cluster:
 
     def _client(self) -> tuple[Any, Any]:
         if self._open is None:
-            java = jvm(self.jars)
+            java = jvm(self.jars())
             given = java.java.util.Properties()
             for name, value in self.properties.items():
                 given.setProperty(name, value)

@@ -25,6 +25,10 @@ WANTED = {
 }
 MARIADB = {"gtid_strict_mode": "ON", "log_bin_compress": "OFF"}
 MYSQL = {"gtid_mode": "ON", "binlog_transaction_compression": "OFF", "binlog_row_value_options": ""}
+UNKNOWN = (
+    "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
+    " AND (data_type = 'vector' OR column_type LIKE '%%COMPRESSED%%')"
+)
 FIXED = ("log_bin",)  # only with a restart
 LATER = (
     "binlog_transaction_compression",
@@ -64,6 +68,13 @@ def _table(connection: Db, table: str, now: Status | None) -> Iterator[Problem]:
     if not rows(connection, found, (schema, name)):
         how = "Name it schema.table as the server spells it, and grant SELECT on it."
         yield f"no table {table}, or no right to see it", "every table of the source", how
+    if odd := rows(connection, UNKNOWN, (schema, name)):
+        how = "Change the type, or leave the table out of the source."
+        yield (
+            f"{table}.{odd[0][0]} is of a type that cannot be read from the log",
+            "no COMPRESSED or VECTOR columns",
+            how,
+        )
     if now is not None and (schema in now.without.split(",") or (now.only and schema not in now.only.split(","))):
         how = "Take it out of binlog_ignore_db, or into binlog_do_db, and restart the server."
         yield f"changes of {schema} are not logged", "every schema of the source in the log", how

@@ -139,13 +139,16 @@ class NatsStreams(Streams[Open]):
             start["seq"],
             told.num_pending or 0,
         )  # the last ones may have been deleted: then nothing is left before the end
-        while at < end["seq"] and left:
-            page = client.loop.run(reader.fetch(min(AT_ONCE, end["seq"] - at, left), timeout=PATIENCE_S / 2))
-            for message in page:
-                at, left = message.metadata.sequence.stream, message.metadata.num_pending
-                if at <= end["seq"]:
-                    yield self._taken(start["epoch"], message)
-        client.loop.run(client.js.delete_consumer(stream, told.name))
+        try:
+            while at < end["seq"] and left:
+                page = client.loop.run(reader.fetch(min(AT_ONCE, end["seq"] - at, left), timeout=PATIENCE_S / 2))
+                for message in page:
+                    at, left = message.metadata.sequence.stream, message.metadata.num_pending
+                    if at <= end["seq"]:
+                        yield self._taken(start["epoch"], message)
+        finally:
+            with suppress(Exception):  # of a connection that is already gone
+                client.loop.run(client.js.delete_consumer(stream, told.name))
 
     def _taken(self, epoch: str, message: Msg) -> Taken:
         told = message.metadata

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidings.errors import SourceStopped
 from tidings.kinds import KINDS
 from tidings.seal.keyring import Keyring
+from tidings.sources.exports import Exports, exports_of
 from tidings.sources.inbox import Named, accept
 
 if TYPE_CHECKING:
@@ -106,8 +107,10 @@ def queue_of(settings: Settings, source: Source) -> Queue | None:
     return made
 
 
-def pump_of(settings: Settings, source: Source) -> Pump | None:
+def pump_of(settings: Settings, source: Source) -> Pump | Exports | None:
     """What moves a source's messages into its inbox; None when nothing has to."""
+    if source.kind == "exports":
+        return exports_of(settings, source)
     queue = queue_of(settings, source)
     folder = settings.data_path / "inbox" / source.name
     return Pump(queue, folder, settings.keyring) if queue else None

@@ -138,12 +138,15 @@ class RabbitStreams(Streams[Open]):
     def between(self, client: Open, stream: str, start: At, end: At) -> Iterator[Taken]:
         self._nothing_lost(client, stream, start)
         chunks, at = _chunks(client, stream, start["next"]), start["next"]
-        while at < end["next"]:
-            for offset, millis, encoded in client.loop.run(anext(chunks)):
-                at = offset + 1
-                if start["next"] <= offset < end["next"]:
-                    yield self._taken(stream, start["epoch"], offset, millis, encoded)
-        client.loop.run(chunks.aclose())
+        try:
+            while at < end["next"]:
+                for offset, millis, encoded in client.loop.run(anext(chunks)):
+                    at = offset + 1
+                    if start["next"] <= offset < end["next"]:
+                        yield self._taken(stream, start["epoch"], offset, millis, encoded)
+        finally:
+            with suppress(Exception):  # of a connection that is already gone
+                client.loop.run(chunks.aclose())
 
     def _taken(self, stream: str, epoch: str, offset: int, millis: int, encoded: bytes) -> Taken:
         value, headers = message_of(encoded)

@@ -62,10 +62,15 @@ class Decisions:
         return unknown_situations().alias("unknown")
 
     def learn(self, found: Mapping[str, Any]) -> int:
-        """Decide the situations a batch met for the first time; returns how many there were."""
+        """Decide the situations that a batch found undecided; returns how many there were.
+
+        Another source may have decided them since. They count all the same: the batch was written without their decisions.
+        """
         met = [row.asDict() for row in found["unknown"] or []]
-        with self._lock:
-            return self.table.extend(met) if met else 0
+        if met:
+            with self._lock:
+                self.table.extend(met)
+        return len(met)
 
     def _frame(self, spark: SparkSession) -> DataFrame:
         with self._lock:

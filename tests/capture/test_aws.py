@@ -162,14 +162,14 @@ def judged(one: Small, told: dict[str, list[tuple[int, str, str]]]) -> None:
     wanted = {(source, kind, mail) for source, rows in told.items() for _, kind, mail in rows}
     assert wanted - set(found) == set(), "changes are missing"
     assert set(found) - wanted == set(), "changes that nobody made"
+    ended = {(event, to) for (event, to), end in history.finals.items() if end == "acknowledged"}
+    promised = [(event.event_id, to) for event in history.journal for to in ("least", "once")]
+    assert [one for one in promised if one not in ended] == [], "journalled and not delivered"
+    # Who is told at most once may miss what was under way when we died; nobody may be told in another order.
     known = {event.event_id: event.marker for event in history.journal}
+    turn = {mail: (who, n) for rows in told.values() for n, (who, _, mail) in enumerate(rows)}
     met: dict[tuple[str, str], list[str]] = defaultdict(list)
     for arrival in history.arrivals:
         if (mail := known[arrival.event_id]) not in met[arrival.subscriber, arrival.subject]:
             met[arrival.subscriber, arrival.subject].append(mail)
-    turns: dict[int, list[str]] = defaultdict(list)
-    for rows in told.values():
-        for who, _, mail in rows:
-            turns[who].append(mail)
-    orders = {tuple(mails) for mails in turns.values()}
-    assert [mails for mails in met.values() if tuple(mails) not in orders] == []
+    assert {to: mails for to, mails in met.items() if mails != sorted(mails, key=lambda mail: turn[mail])} == {}

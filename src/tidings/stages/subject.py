@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -23,6 +24,7 @@ SCHEMA = (
     " ordering string, ordered boolean, epoch string, txn string, reason string, skip string,"
     " problem struct<code:string,path:string,detail:string>, masked boolean, body string, file string, line bigint"
 )
+NAMES = tuple(re.findall(r"(?:^|, )(\w+) ", SCHEMA))
 
 
 def choose(contract: Column, options: Mapping[str, Column]) -> Column:
@@ -153,60 +155,68 @@ class SubjectRules:
 
 def subject(changes: DataFrame, source: SubjectRules, keys: DataFrame) -> DataFrame:
     """SUBJECT rows. `keys` is the one-row frame with `k_tag`; nothing in the plan shows it."""
-    used = source.contracts
+    fine = F.col("problem").isNull() & F.col("skip").isNull()
     table = reduce(
         lambda acc, item: acc.when(F.col("entity") == item[0], F.lit(item[1])),
         source.entities.items(),
         F.when(F.lit(False), F.lit("")),
     )
-    fine = F.col("problem").isNull() & F.col("skip").isNull()
     rows = changes.crossJoin(F.broadcast(keys)).withColumn("contract", F.when(fine, table))
-    contract = F.col("contract")
-    rows = rows.withColumns(
-        {
-            "keytext": F.when(F.col("op") == "truncate", F.lit("*")).otherwise(
-                choose(contract, {n: _blank(_keytext(c)) for n, c in used.items()})
-            ),
-            "fields_before": choose(
-                contract, {n: field_map(F.col("before"), c, source.jurisdiction) for n, c in used.items()}
-            ),
-            "fields_after": choose(
-                contract, {n: field_map(F.col("after"), c, source.jurisdiction) for n, c in used.items()}
-            ),
-            "kind": choose(contract, {n: F.lit(c.kind) for n, c in used.items()}),
-        }
-    )
+    rows = rows.withColumns(_read(source))
+    contract, problem = F.col("contract"), _refused(fine)
+    tag = tag_column(F.col("k_tag"), F.lit(source.tenant), contract, F.col("keytext"))
+    made = {
+        "tag": tag,
+        "bucket": F.coalesce(bucket_column(tag) % BUCKETS, F.lit(0)),
+        "ordering": F.coalesce("ordering", "rank"),
+        "ordered": F.col("ordering").isNotNull(),
+        "epoch": F.concat_ws("/", "dialect", "epoch"),
+        "problem": problem,
+        "body": F.when(problem.isNotNull(), masked_body(F.col("body"))),
+        **_said(source),
+    }
+    return rows.select(*[made[name].alias(name) if name in made else F.col(name) for name in NAMES])
+
+
+def _each(source: SubjectRules, make: Callable[[Contract], Column]) -> Column:
+    """What each contract makes of the row, for the row's own."""
+    return choose(F.col("contract"), {name: make(contract) for name, contract in source.contracts.items()})
+
+
+def _read(source: SubjectRules) -> dict[str, Column]:
+    """What the row's contract reads from its images."""
+    keytext = _each(source, lambda c: _blank(_keytext(c)))
+    return {
+        "keytext": F.when(F.col("op") == "truncate", F.lit("*")).otherwise(keytext),
+        "fields_before": _each(source, lambda c: field_map(F.col("before"), c, source.jurisdiction)),
+        "fields_after": _each(source, lambda c: field_map(F.col("after"), c, source.jurisdiction)),
+        "kind": _each(source, lambda c: F.lit(c.kind)),
+    }
+
+
+def _said(source: SubjectRules) -> dict[str, Column]:
+    """What the newest image says besides: consent, when and where it was given, where the record belongs."""
     latest = F.coalesce(F.col("fields_after"), F.col("fields_before"))
-    unknown = fine & contract.isNull()
-    keyless = fine & contract.isNotNull() & F.col("keytext").isNull()
-    problem = (
+    spoken = _each(source, lambda c: _first(latest, [x.source_field for _, x in c.consents if x.source_field]))
+    return {
+        "consent": _each(source, lambda c: consent_map(F.col("fields_after"), c)),
+        "request_time": F.coalesce(_each(source, lambda c: _times(latest, c)), F.col("commit_time"), F.col("arrived")),
+        "source_channel": F.coalesce(spoken, F.col("source")),
+        "jurisdiction": _each(source, lambda c: _from(latest, c.jurisdiction, F.lit(source.jurisdiction))),
+        "location": _each(source, lambda c: _from(latest, c.location, F.lit(source.location))),
+        "locale": _each(source, lambda c: _from(latest, c.locale, F.lit(source.locale))),
+    }
+
+
+def _refused(fine: Column) -> Column:
+    """The message's own problem, or that no contract or no key is known for it."""
+    unknown = fine & F.col("contract").isNull()
+    keyless = fine & F.col("contract").isNotNull() & F.col("keytext").isNull()
+    return (
         F.when(unknown, _problem("unknown_table", "entity", "the source maps no contract to this table"))
         .when(keyless, _problem("missing_key", "key", "a key field of the contract is missing or null"))
         .otherwise(F.col("problem"))
     )
-    tag = tag_column(F.col("k_tag"), F.lit(source.tenant), contract, F.col("keytext"))
-    return rows.select(
-        "source", "place", "ordinal", "arrived", "rank", "op", "entity", "contract", "kind",
-        tag.alias("tag"),
-        F.coalesce(bucket_column(tag) % BUCKETS, F.lit(0)).alias("bucket"),
-        "keytext", "key_json", "before_json", "after_json",
-        "before_kind", "fields_before", "fields_after",
-        choose(contract, {n: consent_map(F.col("fields_after"), c) for n, c in used.items()}).alias("consent"),
-        F.coalesce(choose(contract, {n: _times(latest, c) for n, c in used.items()}), F.col("commit_time"), F.col("arrived")).alias("request_time"),
-        F.coalesce(choose(contract, {n: _first(latest, [x.source_field for _, x in c.consents if x.source_field]) for n, c in used.items()}), F.col("source")).alias("source_channel"),
-        choose(contract, {n: _from(latest, c.jurisdiction, F.lit(source.jurisdiction)) for n, c in used.items()}).alias("jurisdiction"),
-        choose(contract, {n: _from(latest, c.location, F.lit(source.location)) for n, c in used.items()}).alias("location"),
-        choose(contract, {n: _from(latest, c.locale, F.lit(source.locale)) for n, c in used.items()}).alias("locale"),
-        "commit_time", "position",
-        F.coalesce("ordering", "rank").alias("ordering"),
-        F.col("ordering").isNotNull().alias("ordered"),
-        F.concat_ws("/", "dialect", "epoch").alias("epoch"),
-        "txn", "reason", "skip",
-        problem.alias("problem"),
-        "masked",
-        F.when(problem.isNotNull(), masked_body(F.col("body"))).alias("body"),
-        "file", "line",
-    )  # fmt: skip
 
 
 def _blank(text: Column) -> Column:

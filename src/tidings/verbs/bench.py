@@ -20,6 +20,7 @@ def register(app: typer.Typer) -> None:
     bench.command("deliver")(deliver)
     bench.command("flat")(flat)
     bench.command("dialects")(dialects)
+    bench.command("capture")(capture)
     app.add_typer(bench, name="bench")
 
 
@@ -80,6 +81,20 @@ def dialects(
     for row in each:
         print(f"{row['dialect']:<26} {row['ratio']:>6}  {row['decode_us']:>7} us of {row['bare_us']:>6} bare")
     _say(said, as_json)
+
+
+def capture(
+    connection: Annotated[str, typer.Option("--connection", help="env:NAME or file:NAME of a PostgreSQL connection.")],
+    rate: Annotated[int, typer.Option("--rate", min=0, help="Rows a second to write; 0 is as many as it can.")] = 5_000,
+    seconds: Annotated[int, typer.Option("--seconds", min=5, help="How long to write.")] = 30,
+    directory: Here = Path("."),
+    as_json: AsJson = False,
+) -> None:
+    """PostgreSQL's log to the journal at a rate of row changes, beside the server alone; makes and drops a table and a slot."""
+    from tidings.benches.capture import measure
+    from tidings.secret import resolve
+
+    _say(measure(resolve(connection, directory / "secrets").reveal(), rate, seconds, say=note), as_json)
 
 
 def _say(said: dict[str, Any], as_json: bool) -> None:

@@ -11,7 +11,7 @@ from tidings.stages.dialect import load, names
 
 PAGE = Path(__file__).parents[2] / "docs" / "dialects.md"
 OWN = ("change_table", "mysql_rows", "postgresql_wal", "table_diff", "table_row")
-STATUS = dict.fromkeys(OWN, "real server")  # the others: documented samples
+STATUS = dict.fromkeys(OWN, "real server") | {"dynamodb_streams": "emulator"}  # the others: documented samples
 
 
 def row(name: str) -> str:

@@ -44,13 +44,13 @@ class Rest:
         if self.until is None:
             self.falls = 1 if finished > self.finished else self.falls + 1
             self.finished, self.until = finished, now + min(2.0 ** (self.falls - 2), LONGEST_REST_S)
-            self.since = now if self.falls == 1 else self.since
         if now < self.until:
             return "rest"
-        self.trouble, self.until = None, None
+        self.until = None
         try:
             with self.minded():
                 place.readable(tap.verified())
+                self.trouble = None
                 return "start" if self.falls <= MOST_FALLS else "stop"
             return "rest"
         except SourceStopped as stopped:
@@ -65,7 +65,9 @@ class Rest:
         except SourceStopped as stopped:
             if stopped.code != UNREACHABLE:
                 raise
-            self.trouble, self.until = stopped, time.monotonic() + LONGEST_REST_S / 12
+            now = time.monotonic()
+            self.since = self.since if self.trouble is not None else now
+            self.trouble, self.until = stopped, now + LONGEST_REST_S / 12
 
     def waited(self) -> float:
         """Seconds since the server stopped answering; 0 while it answers."""
@@ -109,7 +111,9 @@ class Feeding:
         """Is there input that no finished batch has read?"""
         if self.tap is not None:
             with self.rest.minded():
-                return self.rest.trouble is not None or self.place.behind(self.tap)
+                behind = self.place.behind(self.tap)
+                self.rest.trouble = None
+                return behind or self.query is None or not self.query.isActive
             return True
         if self.pump is not None and self.pump.waiting():
             return True

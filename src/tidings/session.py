@@ -41,6 +41,7 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.codegen.cache.maxEntries": "3000",  # a batch's plan has hundreds of classes; the default of 100 compiles them all again
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # halves the time to build a plan from Python
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.python.authenticate.socketTimeout": "60s",  # a reader's process may start slowly on a busy machine; 15 s end the stream
     # The row number inside a partition is refused in streams because a retried shuffle could change it; ours is taken at the scan.
     "spark.sql.streaming.unsupportedOperationCheck": "false",
     "spark.sql.streaming.metricsEnabled": "false",

@@ -14,6 +14,7 @@ from typing import Any
 from tidings.benches.operator import operator
 from tidings.decisions import Decisions
 from tidings.emit import Emitter
+from tidings.errors import SourceStopped
 from tidings.feed import Feeding, source_rows
 from tidings.progress import Generations
 from tidings.session import session
@@ -127,13 +128,11 @@ def _captured(spark: Any, settings: Settings, server: Server, rate: int, seconds
     try:
         warm = Writer(server, rate)
         warm.during(min(10, seconds))  # the first batches compile the plan
-        while seen[0] < warm.written:
-            time.sleep(0.2)
+        _until(query, lambda: seen[0] >= warm.written)
         before, begun, writer = seen[0], time.monotonic(), Writer(server, rate)
         written = writer.during(seconds)
         kept = (seen[0] - before) / (time.monotonic() - begun)
-        while seen[0] - before < writer.written:
-            time.sleep(0.1)
+        _until(query, lambda: seen[0] - before >= writer.written)
         whole = writer.written / (time.monotonic() - begun)
     finally:
         query.stop()
@@ -142,3 +141,11 @@ def _captured(spark: Any, settings: Settings, server: Server, rate: int, seconds
         "journalled_meanwhile_per_s": round(kept),
         "journalled_per_s": round(whole),
     }
+
+
+def _until(query: Any, holds: Callable[[], bool]) -> None:
+    """Wait, and do not wait for a stream that has ended."""
+    while not holds():
+        if not query.isActive:
+            raise SourceStopped("source_failed", f"the stream ended: {query.exception()}", "a running stream")
+        time.sleep(0.1)

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 import nats
 import pika
 import redis
-
-from tests.capture.conftest import unavailable
+from at_hand import unavailable
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
-from conftest import unavailable
+from at_hand import unavailable
 
 IVY_SETTINGS = """\
 <ivysettings><settings defaultResolver="central"/><caches defaultCacheDir="{cache}"/>

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pymysql
-from conftest import unavailable
+from at_hand import unavailable
 
 OPTIONS = (
     "--log-bin=binlog", "--binlog-format=ROW", "--binlog-row-metadata=FULL", "--gtid-strict-mode=ON", "--log-slave-updates",

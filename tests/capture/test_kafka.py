@@ -14,11 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from at_hand import unavailable
 from checker import check
 from kafka_server import Broker, broker, free_port
 from small import SUBSCRIBERS, Small, small
 
-from tests.capture.conftest import unavailable
 from tidings.errors import SourceStopped
 from tidings.jars import KAFKA, fetched
 from tidings.sources.kafka import Kafka

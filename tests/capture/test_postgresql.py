@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 from checker import history_of
-from conftest import Database
+from postgres_server import Database
 from small import Small, small
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]

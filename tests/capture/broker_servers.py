@@ -10,6 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -49,32 +50,36 @@ def free_port() -> int:
 
 
 @dataclass
-class Broker:
+class Broker(ABC):
     """One server with its folder: what it holds outlives `stop` and `start`."""
 
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="tidings-broker-")))
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
 
+    @abstractmethod
     def command(self) -> list[str]:
-        raise NotImplementedError
+        """How it is started."""
 
     def environment(self) -> dict[str, str]:
         return {}
 
     @property
+    @abstractmethod
     def url(self) -> str:
-        raise NotImplementedError
+        """Where it is, as a source's connection says it."""
 
+    @abstractmethod
     def create(self, stream: str) -> None:
-        raise NotImplementedError
+        """An empty stream."""
 
+    @abstractmethod
     def delete(self, stream: str) -> None:
-        raise NotImplementedError
+        """The stream and all that is in it."""
 
+    @abstractmethod
     def write(self, stream: str, *values: bytes) -> None:
         """In this order, and durable when this returns."""
-        raise NotImplementedError
 
     def ready(self) -> bool:
         with socket.create_connection(("127.0.0.1", self.port), timeout=2):

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tidings.errors import Refused, SourceStopped
+from tidings.errors import SourceStopped
+from tidings.sources.stops import extra_missing
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -29,9 +30,7 @@ class Server:
         try:
             import psycopg
         except ImportError:
-            raise Refused(
-                "extra_missing", "no PostgreSQL client", "the extra `postgresql`", "pip install 'tidings[postgresql]'"
-            ) from None
+            raise extra_missing("PostgreSQL", "postgresql") from None
         try:
             connection = psycopg.connect(self.connection, autocommit=True, connect_timeout=15)
         except psycopg.OperationalError as error:

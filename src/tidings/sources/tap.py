@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from tidings.errors import Refused
 from tidings.kinds import KINDS
 
 if TYPE_CHECKING:
@@ -104,8 +105,9 @@ class Log(ABC):
         return []
 
     def execute(self, statements: Sequence[str]) -> None:
-        """Run what `statements` shows."""
-        raise NotImplementedError
+        """Run what `statements` shows; a log that shows nothing has nothing to run."""
+        if statements:
+            raise Refused("unknown_source", f"the source {self.source}", "a source with something to install")
 
 
 class Tap(Log):

@@ -80,6 +80,23 @@ Jurisdiction = Annotated[
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
 DistinctTexts = Annotated[tuple[Text, ...], AfterValidator(_distinct)]
 Scalar = str | Whole | Flag
+Basis = Annotated[
+    Literal["consent", "contract", "legal_obligation", "vital_interests", "public_task", "legitimate_interests"],
+    Field(description="the ground of Art. 6 GDPR: consent, contract, legal_obligation, …"),
+]
+# What a field can say of a person beside consent; the gate knows the same words.
+PersonFact = Literal[
+    "child",
+    "parent_consent",
+    "legal_hold",
+    "restricted",
+    "objected",
+    "no_automated",
+    "limited",
+    "hipaa_authorization",
+    "health_consent",
+    "biometric_release",
+]
 
 
 class Consent(Model):
@@ -112,7 +129,19 @@ class FieldRule(Model):
         Literal["public", "internal", "personal", "sensitive"],
         Field(alias="class", description="how protected the value is: public, internal, personal or sensitive"),
     ] = "personal"
+    category: (
+        Annotated[
+            str,
+            Field(pattern=r"^(user|system)(\.[a-z_]+)*$", description="a fideslang label, like user.contact.email"),
+        ]
+        | None
+    ) = None
+    lawful_basis: Basis | None = None
+    material: Annotated[Flag, Field(description="true when a listed company may have to publish its change")] = False
     consent: Consent | None = None
+    person: (
+        Annotated[PersonFact, Field(description="what a true value says of the person: child, legal_hold, …")] | None
+    ) = None
 
 
 Values = Annotated[tuple[Scalar, ...], Field(min_length=1, max_length=200, description="a list of values")]
@@ -257,6 +286,7 @@ class Contract(Model):
     fields: Annotated[
         dict[FieldPath, FieldRule], Field(min_length=1, max_length=500, description="field → what its change means")
     ]
+    lawful_basis: Basis | None = None
     identifiers: dict[FieldPath, Name] = Field(default_factory=dict)
     types: dict[TypeName, OwnType] = Field(default_factory=dict)
     ignore: Annotated[
@@ -308,6 +338,15 @@ class Contract(Model):
     def consents(self) -> tuple[tuple[str, Consent], ...]:
         """(field path, consent) pairs."""
         return tuple((path, rule.consent) for path, rule in self.fields.items() if rule.consent)
+
+    @property
+    def persons(self) -> tuple[tuple[str, str], ...]:
+        """(field path, what it says of the person) pairs; the first field of each word speaks."""
+        said: dict[str, str] = {}
+        for path, rule in self.fields.items():
+            if rule.person:
+                said.setdefault(rule.person, path)
+        return tuple((path, word) for word, path in said.items())
 
     @property
     def purposes(self) -> dict[str, str]:

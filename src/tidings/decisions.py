@@ -14,12 +14,14 @@ from tidings.contract import Contract
 from tidings.gate.cesql_columns import filter_column, journal_attributes
 from tidings.gate.decisions import DecisionTable
 from tidings.gate.loading import load_policy
-from tidings.gate.situations import decision_frame, event_facts, situation_columns, unknown_situations
+from tidings.gate.situations import decision_frame, event_facts, looked_up, situation_columns, unknown_situations
 from tidings.settings import Settings
 from tidings.stages.attested import opening
 from tidings.stages.decision import decision
 from tidings.stages.once import built_once
 from tidings.tables import TABLES
+
+CANARY_STEPS = 10_000  # the same people every time: a share grows by people, it does not change them
 
 
 @dataclass
@@ -52,7 +54,7 @@ class Decisions:
         key = tuple(contracts)
         if key not in self._situations:
             flags = F.concat(F.coalesce("flags", _none()), F.coalesce("known_flags", _none()))
-            facts = event_facts(contracts, F.col("consents"), F.col("consent_event"), flags) | self._test_mode()
+            facts = event_facts(contracts, F.col("consents"), F.col("consent_event"), flags) | self._of_the_operator()
             found = situation_columns(self.table.policy, facts)
             self._situations[key] = {name: F.when(F.col("out") == "journal", column) for name, column in found.items()}
         return self._situations[key]
@@ -88,13 +90,22 @@ class Decisions:
             self._compiled = {name: filter_column(text, attributes) for name, text in wanted.items()}
         return self._compiled
 
-    def _test_mode(self) -> dict[str, Column]:
-        mode = self.settings.test_mode
+    def _of_the_operator(self) -> dict[str, Column]:
+        """What the folder says, whatever the event."""
+        mode, operator = self.settings.test_mode, self.settings.operator
         subject = F.concat_ws(":", "entity", "keytext")
-        return {
+        lines = {banner.id: banner.vertical for banner in operator.banners if banner.vertical}
+        facts = {
             "test_mode": F.lit(mode.enabled),
             "test_subject": subject.isin(*mode.subjects) if mode.subjects else F.lit(False),
+            "vertical": F.coalesce(looked_up(F.col("banner"), lines), F.lit(operator.vertical)),
+            "public_company": F.lit(operator.public_company),
+            "ai_routing": F.lit(operator.ai_routing),
+            "capture": looked_up(F.col("source"), {name: one.kind for name, one in self.settings.sources.items()}),
         }
+        place = F.pmod(F.crc32(F.col("tag")), F.lit(CANARY_STEPS))
+        canaries = {a: m.share for a, m in self.table.policy.rollout.items() if m.mode == "canary"}
+        return facts | {f"canary_{a}": place < round(share * CANARY_STEPS) for a, share in canaries.items()}
 
 
 def _none() -> Column:

@@ -84,6 +84,11 @@ PlaceName = Annotated[
 Seconds = Annotated[Number, Field(gt=0, le=31_536_000, description="seconds, more than 0, at most a year")]
 
 
+Vertical = Annotated[
+    str, Field(pattern=r"^[A-Z][A-Za-z]{1,60}$", description="a line of business of schema.org, like MedicalBusiness")
+]
+
+
 class Location(Model):
     """A store, site or channel of a banner; what it does not say it takes from its banner."""
 
@@ -100,6 +105,7 @@ class Banner(Model):
     locale: Locale = "en-US"
     routing_hint: Text = ""
     jurisdiction: Jurisdiction | None = None
+    vertical: Vertical | None = None
     locations: tuple[Location, ...] = ()
 
 
@@ -172,6 +178,13 @@ class Operator(Model):
     jurisdiction: Annotated[
         Jurisdiction, Field(description="where a subject lives when its record does not say, like US-CA")
     ]
+    vertical: Vertical = "Store"
+    public_company: Annotated[Flag, Field(description="true when the operator's shares are traded")] = False
+    ai_routing: Annotated[Flag, Field(description="true when a model takes part in deciding who is told")] = False
+    preset: Annotated[
+        Literal["event-operations", "master-record", "customer-graph"],
+        Field(description="the names under which the results of the five anchors are recorded"),
+    ] = "event-operations"
     data: Text = "data"
     secrets: SecretsFolder = SecretsFolder()
     master_key: SecretRef
@@ -254,6 +267,34 @@ class Subscriber(Model):
     ]
     region: Jurisdiction
     dpa: Annotated[Flag, Field(description="true when a data processing agreement is signed")] = False
+    acts_as: Annotated[
+        Literal["processor", "controller", "joint_controller", "third_party"],
+        Field(description="what it is in law: processor, controller, joint_controller or third_party"),
+    ] = "processor"
+    baa: Annotated[Flag, Field(description="true when a business associate agreement is signed (HIPAA)")] = False
+    transfer_mechanism: (
+        Annotated[
+            Literal["none", "adequacy", "dpf", "scc", "bcr", "idta", "derogation"],
+            Field(description="what carries data across the border to it: none, adequacy, dpf, scc, bcr, idta, …"),
+        ]
+        | None
+    ) = None
+    sells: Annotated[Flag, Field(description="true when it sells or shares the data for advertising")] = False
+    llm: Annotated[Flag, Field(description="true when the data may reach a large language model")] | None = None
+    zero_retention: Annotated[Flag, Field(description="true when the model's vendor keeps nothing, by contract")] = (
+        False
+    )
+    high_risk_ai: Annotated[Flag, Field(description="true when a model of Annex III of the AI Act uses the data")] = (
+        False
+    )
+    human_oversight: Annotated[Flag, Field(description="true when a person oversees what a model decides")] = False
+    impact_assessed: Annotated[Flag, Field(description="true when an impact assessment covers this use")] = False
+    purposes: Annotated[tuple[Name, ...], Field(description="what it uses the data for; its role when empty")] = ()
+    channels: Annotated[
+        tuple[Literal["email", "sms", "phone", "push", "post", "ads"], ...],
+        Field(description="how it reaches people: email, sms, phone, push, post, ads"),
+    ] = ()
+    certifications: Annotated[tuple[Name, ...], Field(description="like soc2, iso27001, pci-dss")] = ()
     types: Annotated[tuple[TypeName | Literal["*"], ...], Field(min_length=1, description='change types, or ["*"]')] = (
         "*",
     )

@@ -14,9 +14,8 @@ from tidings.errors import Damaged, Problem, SourceStopped
 from tidings.gate import decisions
 from tidings.gate.decide import Policy, Recipient, decide, decide_all
 from tidings.gate.decisions import Decided, DecisionTable
-from tidings.gate.facts import FACTS, UNKNOWN, complete, derive
+from tidings.gate.facts import ANCHORS, FACTS, UNKNOWN, complete, derive
 from tidings.gate.loading import catalogue_statutes, compile_rules, starter_policy
-from tidings.gate.rules import ANCHORS
 from tidings.policy import RuleDocument
 from tidings.verbs import try_gate
 

@@ -49,7 +49,7 @@ STORE = Contract.model_validate(
 )
 CONTRACTS = {"customer": CUSTOMER, "store": STORE}
 EVENTS = "event_id string, change_type string, operation string, entity string, source string, banner string, location string, jurisdiction string"
-MORE = "consents map<string,string>, consent_event struct<class:string,channel:string,state:string>, flags array<string>, time timestamp, request_time timestamp"
+MORE = "consents map<string,string>, consent_event struct<class:string,channel:string,state:string>, flags array<string>, time timestamp, request_time timestamp, arrived timestamp"
 
 
 def at(text: str) -> datetime:
@@ -66,7 +66,11 @@ def event(name: str, change: str, **facts: Any) -> dict[str, Any]:
         "banner": None,
     }
     base |= {"location": "online", "jurisdiction": "US-CA", "consents": None, "consent_event": None, "flags": []}
-    return base | {"time": at("2026-12-21T10:00:00"), "request_time": None} | facts
+    return (
+        base
+        | {"time": at("2026-12-21T10:00:00"), "request_time": None, "arrived": at("2027-06-01T00:00:00"), "txn": None}
+        | facts
+    )
 
 
 ROWS = [
@@ -94,6 +98,7 @@ def events(spark: SparkSession) -> DataFrame:
         "flags": pa.list_(pa.string()),
         "time": moment,
         "request_time": moment,
+        "arrived": moment,
     }
     rows = [row | {"consents": list(row["consents"].items()) if row["consents"] else None} for row in ROWS]
     frame = spark.createDataFrame(pa.Table.from_pylist(rows, schema=pa.schema(kinds)))

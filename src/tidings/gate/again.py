@@ -14,8 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from tidings.gate.decide import Engine, NativeEngine
+from tidings.gate.decide import decide
 from tidings.gate.decisions import DecisionTable, decided_in
+from tidings.gate.facts import known_facts
 from tidings.store import Store
 
 SLACK_S = 60.0  # clocks of the disk and of the process may differ by this much
@@ -28,11 +29,9 @@ class Again:
         self,
         store: Store,
         table: DecisionTable,
-        engine: Engine | None = None,
         resolved: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self.store, self.table, self.resolved = store, table, resolved
-        self.engine = engine or NativeEngine(table.policy)
         self.recipients = {one.subscriber: one for one in table.policy.recipients}
         self._judged = lru_cache(maxsize=50_000)(self._judge)
 
@@ -104,7 +103,7 @@ class Again:
         if row is None or recipient is None:
             return "defer", "the situation or the subscriber is not known any more"
         facts = dict(row["facts"])
-        facts |= {f"consent_{channel}": state for channel, state in consents if f"consent_{channel}" in facts}
-        facts |= {"conflict": False} if kept else {}
-        again = self.engine.decide(facts, recipient)
+        facts |= {name: state for name, state in known_facts(dict(consents)).items() if name in facts}
+        facts |= {"conflict": False, "reviewed": True} if kept else {}
+        again = decide(self.table.policy, facts, recipient)
         return again.outcome, again.reasons[0]

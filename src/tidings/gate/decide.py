@@ -1,6 +1,7 @@
 """A policy, and what it decides: allow, deny or defer for each recipient of a situation, with reasons a person can act on.
 
 deny > defer > allow; among the rules that apply the shortest deadline, the lowest priority number and the strongest semantics win.
+Rules of an anchor that is not enforced for this person count for nothing; what they would have done stands beside the decision.
 """
 
 from __future__ import annotations
@@ -8,19 +9,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from tidings.gate.clocks import Clock
-from tidings.gate.facts import Value, complete, derive
+from tidings.gate.facts import ANCHORS, DERIVED, Value, complete, derive
 from tidings.gate.loading import load_policy
 from tidings.gate.policy import Policy, Recipient
-from tidings.gate.rules import ACKS, ANCHORS, REACHES, SEMANTICS, Verdict, judge
+from tidings.gate.rules import ACKS, REACHES, SEMANTICS, Verdict, judge
 
-__all__ = ["Decision", "Engine", "NativeEngine", "Policy", "Recipient", "decide", "decide_all", "load_policy"]
+__all__ = ["Decision", "Policy", "Recipient", "decide", "decide_all", "load_policy"]
 
 DEFAULT_PRIORITY = 5
 DEFAULT_SEMANTICS = "at-least-once"
 NO_OBJECTION = "no rule objects"
+RESULTS = ("not_applicable", "pass", "shadow_pass", "shadow_defer", "shadow_deny", "defer", "deny")  # of an anchor
 
 
 @dataclass(frozen=True)
@@ -41,22 +43,10 @@ class Decision:
     reach: str
     anchors: Mapping[str, str]
     missing: tuple[str, ...] = ()
-
-
-class Engine(Protocol):
-    """Whatever the operator decides with; one method is the whole seam."""
-
-    def decide(self, situation: Mapping[str, Value], recipient: Recipient) -> Decision: ...
-
-
-@dataclass(frozen=True)
-class NativeEngine:
-    """The rules of this package."""
-
-    policy: Policy
-
-    def decide(self, situation: Mapping[str, Value], recipient: Recipient) -> Decision:
-        return decide(self.policy, situation, recipient)
+    tags: tuple[str, ...] = ()
+    review: bool = False  # a person may lift the deferral
+    would: str = ""  # the outcome if every anchor were enforced, where that differs
+    shadowed: tuple[str, ...] = ()  # the rules that would have spoken
 
 
 def decide(policy: Policy, situation: Mapping[str, Value], recipient: Recipient) -> Decision:
@@ -64,15 +54,24 @@ def decide(policy: Policy, situation: Mapping[str, Value], recipient: Recipient)
     return _decide(policy, derive(complete(situation)), recipient)
 
 
+def verdicts(policy: Policy, facts: Mapping[str, Value], recipient: Recipient) -> list[Verdict]:
+    """What every rule says, ours and those of other engines."""
+    about = recipient.facts(facts)
+    said = [judge(rule, facts, about) for rule in policy.rules]
+    for engine in policy.engines:
+        said += engine.verdicts({name: facts.get(name) for name in (*engine.facts, *DERIVED)}, about)
+    return said
+
+
 def _decide(policy: Policy, facts: Mapping[str, Value], recipient: Recipient) -> Decision:
-    about = recipient.facts()
-    verdicts = [judge(rule, facts, about) for rule in policy.rules]
-    said = {verdict.says for verdict in verdicts}
-    outcome = "deny" if "deny" in said else "defer" if "defer" in said else "allow"
-    telling = [verdict for verdict in verdicts if _tells(verdict, outcome)]
-    effects = [verdict.rule.effect for verdict in verdicts if verdict.tightens]
+    every = verdicts(policy, facts, recipient)
+    counted = [verdict for verdict in every if policy.enforced(verdict.rule.anchor, facts)]
+    outcome, full = _outcome(counted), _outcome(every)
+    telling = [verdict for verdict in counted if _tells(verdict, outcome)]
+    effects = [verdict.rule.effect for verdict in counted if verdict.tightens]
     change_type = facts.get("change_type")
     asked = recipient.asked(recipient.semantics, change_type, DEFAULT_SEMANTICS)
+    blocking = [verdict for verdict in counted if verdict.says in ("deny", "defer")]
     return Decision(
         subscriber=recipient.subscriber,
         outcome=outcome,
@@ -81,30 +80,38 @@ def _decide(policy: Policy, facts: Mapping[str, Value], recipient: Recipient) ->
         statutes=_unique(name for verdict in telling for name in verdict.rule.statutes),
         semantics=max([asked, *(e.semantics for e in effects if e.semantics)], key=SEMANTICS.index),
         priority=min((e.priority for e in effects if e.priority is not None), default=DEFAULT_PRIORITY),
-        clocks=_clocks(verdicts, recipient, change_type),
-        redact=tuple(sorted({name for effect in effects for name in effect.redact})),
+        clocks=_clocks(counted, recipient, change_type),
+        redact=policy.fields(facts.get("entity"), {name for effect in effects for name in effect.redact}),
         ack=max((e.ack for e in effects if e.ack), key=ACKS.index, default=""),
         retention=tuple(sorted({e.retention for e in effects if e.retention})),
         reach=max((e.reach for e in effects), key=REACHES.index, default="subscribed"),
-        anchors=_anchors(verdicts),
+        anchors=_anchors(every, policy, facts),
         missing=tuple(sorted(frozenset().union(*(verdict.missing for verdict in telling)))),
+        tags=tuple(sorted({tag for effect in effects for tag in effect.tags})),
+        review=outcome == "defer" and all(each.rule.effect.review and not each.missing for each in blocking),
+        would=full if full != outcome else "",
+        shadowed=_unique(v.rule.id for v in every if v not in counted and v.says in ("deny", "defer", "applies")),
     )
 
 
-def decide_all(policy: Policy, situation: Mapping[str, Value], engine: Engine | None = None) -> dict[str, Any]:
+def _outcome(said: Iterable[Verdict]) -> str:
+    words = {verdict.says for verdict in said}
+    return "deny" if "deny" in words else "defer" if "defer" in words else "allow"
+
+
+def decide_all(policy: Policy, situation: Mapping[str, Value]) -> dict[str, Any]:
     """The decision row of a situation."""
     facts = complete(situation)
-    return as_row(policy, facts, told(policy, facts, engine))
+    return as_row(policy, facts, told(policy, facts))
 
 
-def told(policy: Policy, facts: Mapping[str, Value], engine: Engine | None = None) -> list[Decision]:
+def told(policy: Policy, facts: Mapping[str, Value]) -> list[Decision]:
     """Every recipient that is part of the situation, in the order of their names, told or not."""
-    engine = engine or NativeEngine(policy)
     decisions = []
     for recipient in sorted(policy.recipients, key=lambda each: each.subscriber):
         if not recipient.holds(facts["entity"]):
             continue
-        decision = engine.decide(facts, recipient)
+        decision = decide(policy, facts, recipient)
         if recipient.subscribed(facts["change_type"]) or decision.reach != "subscribed":
             decisions.append(decision)
     return decisions
@@ -159,14 +166,15 @@ def _clocks(verdicts: Iterable[Verdict], recipient: Recipient, change_type: Valu
     return tuple(sorted(clocks))
 
 
-def _anchors(verdicts: Iterable[Verdict]) -> dict[str, str]:
-    results = dict.fromkeys(ANCHORS, "not_applicable")
-    order = ("not_applicable", "pass", "defer", "deny")
-    for verdict in verdicts:
-        said = {"deny": "deny", "defer": "defer", "applies": "pass", "passes": "pass"}.get(
-            verdict.says, "not_applicable"
-        )
-        results[verdict.rule.anchor] = max(results[verdict.rule.anchor], said, key=order.index)
+def _anchors(said: Iterable[Verdict], policy: Policy, facts: Mapping[str, Value]) -> dict[str, str]:
+    """Anchor → its worst result; of one that is not enforced here, what it would have been."""
+    results = dict.fromkeys(ANCHORS, RESULTS[0])
+    words = {"deny": "deny", "defer": "defer", "applies": "pass", "passes": "pass"}
+    for verdict in said:
+        word, anchor = words.get(verdict.says, RESULTS[0]), verdict.rule.anchor
+        if word != RESULTS[0] and not policy.enforced(anchor, facts):
+            word = f"shadow_{word}"
+        results[anchor] = max(results[anchor], word, key=RESULTS.index)
     return results
 
 

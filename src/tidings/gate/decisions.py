@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tidings.errors import Damaged, SourceStopped
-from tidings.gate.decide import Engine, NativeEngine, decide_all, situation_id
+from tidings.gate.decide import decide_all, situation_id
 from tidings.gate.facts import Value, complete
 from tidings.gate.policy import Policy
 
@@ -25,9 +25,8 @@ MAX_SITUATIONS = 10_000
 class DecisionTable:
     """The decisions of one policy version. Open it once; `extend` it with what a batch met and did not know."""
 
-    def __init__(self, folder: Path, policy: Policy, engine: Engine | None = None) -> None:
+    def __init__(self, folder: Path, policy: Policy) -> None:
         self.policy = policy
-        self.engine = engine or NativeEngine(policy)
         self.path = folder / f"{policy.digest}.jsonl"
         self.rows: dict[str, dict[str, Any]] = {}
         if self.path.exists():
@@ -42,7 +41,7 @@ class DecisionTable:
             return 0
         if len(self.rows) + len(fresh) > MAX_SITUATIONS:
             raise self._exploded(list(fresh.values()))
-        rows = [decide_all(self.policy, facts, self.engine) for facts in fresh.values()]
+        rows = [decide_all(self.policy, facts) for facts in fresh.values()]
         self._append(rows)
         self.rows |= {row["situation"]: row for row in rows}
         return len(rows)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from importlib.resources import as_file, files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidings import yaml_lines
+from tidings.abilities import abilities
 from tidings.errors import ConfigurationError, Problem
 from tidings.gate import cesql
-from tidings.gate.facts import complete, derive
+from tidings.gate.facts import PAIRED, RECIPIENT_FACTS, complete, derive
 from tidings.gate.policy import Policy, Recipient
 from tidings.gate.rule_reader import Reading
 from tidings.gate.rules import Rule, judge
@@ -44,10 +45,10 @@ def examine_policy(settings: Settings) -> tuple[Policy, list[Problem]]:
             file = f"subscribers/{name}.yaml"
             problems.append(Problem(file, line, "filter", "cesql", said, "a CESQL expression", "Mend the filter."))
     version = next((text for text in settings.policies.versions if text), "unversioned")
-    people = tuple(recipient(name, subscriber) for name, subscriber in sorted(settings.subscribers.items()))
+    people = tuple(recipient(settings, name) for name in sorted(settings.subscribers))
     cited = {name for rule in rules for name in rule.statutes}
     kept = {name: statute for name, statute in sorted(statutes.items()) if name in cited}
-    return Policy(version, tuple(rules), kept, people), problems
+    return Policy(version, tuple(rules), kept, people, settings.entities), problems
 
 
 def starter_policy() -> Policy:
@@ -98,7 +99,8 @@ def failed_examples(rule: Rule) -> list[Problem]:
     """The examples of a rule that do not come out as written."""
     problems = []
     for index, example in enumerate(rule.examples):
-        verdict = judge(rule, derive(complete(example.given)), {"dpa": False, **example.to})
+        facts = derive(complete(example.given))
+        verdict = judge(rule, facts, described(example.to).facts(facts) | dict(example.to))
         if verdict.says != example.gives:
             path = f"{rule.id}.examples[{index}]"
             says = f"{verdict.says}" + (f" ({verdict.reason})" if verdict.reason else "")
@@ -107,8 +109,9 @@ def failed_examples(rule: Rule) -> list[Problem]:
     return problems
 
 
-def recipient(name: str, subscriber: Subscriber) -> Recipient:
+def recipient(settings: Settings, name: str) -> Recipient:
     """What the gate needs to know of a subscriber."""
+    subscriber, able = settings.subscribers[name], abilities(settings, name)
     return Recipient(
         subscriber=name,
         role=subscriber.role,
@@ -118,4 +121,25 @@ def recipient(name: str, subscriber: Subscriber) -> Recipient:
         entities=tuple(subscriber.entities),
         semantics=dict(subscriber.semantics),
         sla={"default": DEFAULT_SLA, **{kind: int(seconds) for kind, seconds in subscriber.sla.items()}},
+        terms=_terms(subscriber) | ({"rate": able.rate} if able.rate else {}),
+        acks=able.acks,
+        once=able.once,
     )
+
+
+def _terms(subscriber: Subscriber) -> dict[str, object]:
+    plain = ("acts_as", "baa", "transfer_mechanism", "sells", "zero_retention", "high_risk_ai", "human_oversight")
+    many = ("purposes", "channels", "certifications")
+    said: dict[str, object] = {name: getattr(subscriber, name) for name in (*plain, "impact_assessed")}
+    said |= {name: tuple(getattr(subscriber, name)) for name in many}
+    said["purposes"] = said["purposes"] or (subscriber.role,)
+    return said | {"llm": subscriber.role == "agent" if subscriber.llm is None else subscriber.llm}
+
+
+def described(facts: Mapping[str, object], name: str = "recipient") -> Recipient:
+    """A recipient that exists only in words: an example's, or one that somebody asks about."""
+    plain: dict[str, Any] = {fact.name: fact.default for fact in RECIPIENT_FACTS.values() if fact.default is not None}
+    plain |= {key: tuple(v) if isinstance(v, list) else v for key, v in facts.items() if key not in PAIRED}
+    own = {key: plain.pop(key) for key in ("role", "region", "dpa", "types", "entities") if key in plain}
+    terms = {key: value for key, value in plain.items() if key not in (*PAIRED, "subscriber")}
+    return Recipient(str(facts.get("subscriber", name)), **own, terms=terms)

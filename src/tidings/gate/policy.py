@@ -4,17 +4,53 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from tidings.gate.facts import FACTS, Value
-from tidings.gate.rules import Rule, facts_used
+from tidings.gate.categories import selected
+from tidings.gate.facts import FACTS, Value, known
+from tidings.gate.places import covers, transfer
+from tidings.gate.rules import RecipientFacts, Rule, Verdict, facts_used
 from tidings.gate.statutes import Statute
+
+if TYPE_CHECKING:
+    from tidings.contract import Contract
 
 # Always part of a situation: subscriptions are made of them.
 ALWAYS = frozenset({"change_type", "operation", "entity"})
+
+
+class Engine(Protocol):
+    """Somebody else's policy engine. It is asked the same questions as our rules and its answers are weighed with theirs."""
+
+    @property
+    def digest(self) -> str:
+        """Names everything that can change its answers."""
+
+    @property
+    def facts(self) -> frozenset[str]:
+        """The facts of a situation that its policy looks at; it is given no others."""
+
+    def verdicts(self, facts: Mapping[str, Value], recipient: RecipientFacts) -> list[Verdict]:
+        """What it says of one pair. It never raises: a policy that fails or takes too long is a verdict that defers."""
+
+
+@dataclass(frozen=True)
+class Approval:
+    """Counsel's word that a recipient may have the data of people in these places for these purposes."""
+
+    purposes: tuple[str, ...]
+    jurisdictions: tuple[str, ...]
+
+    def covers(self, purpose: str, place: str | None) -> bool | None:
+        """None when nobody knows where the person lives and it matters."""
+        if purpose not in self.purposes and "*" not in self.purposes:
+            return False
+        if "*" in self.jurisdictions:
+            return True
+        return None if place is None else any(covers(listed, place) for listed in self.jurisdictions)
 
 
 @dataclass(frozen=True)
@@ -29,10 +65,36 @@ class Recipient:
     entities: tuple[str, ...] = ("*",)
     semantics: Mapping[str, str] = field(default_factory=dict)
     sla: Mapping[str, int] = field(default_factory=dict)  # seconds by change type, `default` otherwise
+    terms: Mapping[str, object] = field(default_factory=dict)  # the other facts, as they stand in its file
+    acks: Mapping[str, str] = field(default_factory=dict)  # change type → strength of the acknowledgement
+    once: tuple[str, ...] = ()  # change types it can take exactly once
+    approvals: tuple[Approval, ...] | None = (
+        None  # None: nobody keeps a list, and everybody configured may have the data
+    )
 
-    def facts(self) -> dict[str, object]:
+    def facts(self, situation: Mapping[str, Value]) -> dict[str, object]:
+        """Its own facts, and those that depend on the situation too."""
         names = ("subscriber", "role", "region", "dpa", "types", "entities")
-        return {name: getattr(self, name) for name in names}
+        place, kind = known(situation.get("jurisdiction")), str(situation.get("change_type"))
+        return {
+            **{name: getattr(self, name) for name in names},
+            **self.terms,
+            "transfer": transfer(str(place), self.region) if place is not None and self.region else None,
+            "approved": self._approved(None if place is None else str(place)),
+            "exactly_once": kind in self.once,
+            "ack": self.acks.get(kind),
+        }
+
+    def _approved(self, place: str | None) -> bool | None:
+        """Every purpose it has must be approved; the worst answer counts."""
+        if self.approvals is None:
+            return True
+        purposes = self.terms.get("purposes")
+        said = []
+        for purpose in purposes if isinstance(purposes, tuple) and purposes else (str(self.role),):
+            each = [approval.covers(purpose, place) for approval in self.approvals]
+            said.append(True if True in each else None if None in each else False)
+        return False if False in said else None if None in said else True
 
     def subscribed(self, change_type: Value) -> bool:
         return "*" in self.types or change_type in self.types
@@ -46,6 +108,14 @@ class Recipient:
 
 
 @dataclass(frozen=True)
+class Mode:
+    """How far an anchor's rules count: not yet (shadow), for a share of the people (canary), or for everybody (enforce)."""
+
+    mode: str = "enforce"
+    share: float = 1.0
+
+
+@dataclass(frozen=True)
 class Policy:
     """Rules in force with the laws they cite and the recipients they decide about."""
 
@@ -53,6 +123,9 @@ class Policy:
     rules: tuple[Rule, ...]
     statutes: Mapping[str, Statute] = field(default_factory=dict)
     recipients: tuple[Recipient, ...] = ()
+    contracts: Mapping[str, Contract] = field(default_factory=dict)
+    rollout: Mapping[str, Mode] = field(default_factory=dict)
+    engines: tuple[Engine, ...] = ()
 
     @property
     def version(self) -> str:
@@ -61,13 +134,32 @@ class Policy:
 
     @cached_property
     def digest(self) -> str:
-        """Names everything that can change an answer: rules, the windows they cite, recipients."""
+        """Names everything that can change an answer: rules, the windows they cite, recipients, labels of fields, modes, engines."""
         rules = [(r.id, r.anchor, r.scope, r.when, r.effect, r.statutes) for r in self.rules]
         recipients = [json.dumps(asdict(recipient), sort_keys=True) for recipient in self.recipients]
-        return hashlib.sha256(repr((rules, recipients)).encode()).hexdigest()[:12]
+        labels = {
+            name: [(path, rule.class_, rule.category) for path, rule in contract.fields.items()]
+            for name, contract in sorted(self.contracts.items())
+        }
+        modes = sorted((anchor, mode.mode, mode.share) for anchor, mode in self.rollout.items())
+        said = (rules, recipients, labels, modes, [engine.digest for engine in self.engines])
+        return hashlib.sha256(repr(said).encode()).hexdigest()[:12]
 
     @cached_property
     def facts(self) -> tuple[str, ...]:
         """The facts that make a situation under this policy, in the vocabulary's order."""
-        used = facts_used(self.rules) | ALWAYS
+        used = facts_used(self.rules) | ALWAYS | {name for engine in self.engines for name in engine.facts}
+        used |= {f"canary_{anchor}" for anchor, mode in self.rollout.items() if mode.mode == "canary"}
+        used |= {"jurisdiction"} if any(each.approvals is not None for each in self.recipients) else set()
         return tuple(name for name in FACTS if name in used)
+
+    def enforced(self, anchor: str, facts: Mapping[str, Value]) -> bool:
+        """Do this anchor's rules count in this situation?"""
+        mode = self.rollout.get(anchor, Mode()).mode
+        return mode == "enforce" or (mode == "canary" and facts.get(f"canary_{anchor}") is True)
+
+    def fields(self, entity: Value, selectors: Iterable[str]) -> tuple[str, ...]:
+        """The fields that redactions mean in this entity; a selector of an entity nobody knows stays as it is."""
+        contract = self.contracts.get(str(entity))
+        found = {path for each in selectors for path in (selected(contract, each) if contract else (each,))}
+        return tuple(sorted(found))

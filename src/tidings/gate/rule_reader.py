@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidings.errors import Problem
+from tidings.gate.categories import kinds
 from tidings.gate.clocks import CALENDARS, MAX_AMOUNT, ORIGINS, Clock
-from tidings.gate.facts import FACTS, MANY, RECIPIENT_FACTS, Fact, Value, fact_named, nearest
+from tidings.gate.facts import ANCHORS, FACTS, MANY, RECIPIENT_FACTS, Fact, Value, fact_named, nearest
 from tidings.gate.rules import (
     ACKS,
-    ANCHORS,
     REACHES,
     SEMANTICS,
     VERDICTS,
@@ -22,6 +22,7 @@ from tidings.gate.rules import (
     Either,
     Every,
     Example,
+    Measure,
     Not,
     Rule,
 )
@@ -31,9 +32,14 @@ from tidings.yaml_lines import Document, Place
 MAX_DEPTH = 8
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _RULE_KEYS = {"id", "anchor", "statutes", "scope", "when", "effect", "examples", "why"}
-_EFFECT_KEYS = {"allow", "deny", "defer", "redact", "semantics", "priority", "deadline", "ack", "retention", "reach"}
+_OUTCOMES = ("allow", "deny", "defer", "review")
+_EFFECT_KEYS = {*_OUTCOMES, "redact", "semantics", "priority", "deadline", "ack", "retention", "reach", "tags"}
 _DEADLINE_KEYS = {*MAX_AMOUNT, "business", "calendar", "from", "roll", "statute", "sla"}
 _OPERATORS = ("is", "is_not", "in", "not_in")
+_MEASURES = ("at_least", "below")
+_TAG = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")
+_SELECTOR = re.compile(r"(class|category|kind):[a-z_.]{1,100}")
+MAX_TAGS = 12
 
 
 @dataclass
@@ -94,13 +100,15 @@ class Reading:
 
     def _comparison(self, place: Place, entry: dict[str, object]) -> Condition:
         recipient = "recipient" in entry
-        self._only(place, entry, {"recipient" if recipient else "fact", *_OPERATORS})
+        self._only(place, entry, {"recipient" if recipient else "fact", *_OPERATORS, *_MEASURES})
         name = str(entry.get("recipient" if recipient else "fact", ""))
         fact = fact_named(name, recipient)
         if fact is None:
             expected = nearest(name, recipient)
             self._wrong(place, "unknown_fact", name or "no fact", expected, "A rule can only ask what is known.")
             return Every(())
+        if fact.kind == "number":
+            return self._measure(place, entry, fact)
         used = [operator for operator in _OPERATORS if operator in entry]
         if len(used) != 1:
             found = " and ".join(used) or "no comparison"
@@ -117,6 +125,14 @@ class Reading:
             self._value((*place, used[0]), fact, item)
         return Compare(name, tuple(values), used[0] in ("is_not", "not_in"), recipient)
 
+    def _measure(self, place: Place, entry: dict[str, object], fact: Fact) -> Condition:
+        used = [operator for operator in _MEASURES if operator in entry]
+        line = entry.get(used[0]) if used else None
+        if len(used) != 1 or not isinstance(line, int | float) or isinstance(line, bool):
+            self._wrong(place, "comparison", str(line), "one of at_least, below with a number", "Write one of them.")
+            return Every(())
+        return Measure(fact.name, float(line), used[0] == "below")
+
     def _value(self, place: Place, fact: Fact, value: object) -> None:
         if not fact.accepts(value) and not (fact.name in MANY and value == "*"):
             self._wrong(place, "fact_value", f"{fact.name}: {value!r}", fact.expected(), "Mend the value.")
@@ -126,7 +142,7 @@ class Reading:
             if entry == {}:
                 self._wrong(place, "missing", "an empty effect", "what the rule does", "Write an effect.")
             return Effect()
-        outcomes = [word for word in ("allow", "deny", "defer") if word in entry]
+        outcomes = [word for word in _OUTCOMES if word in entry]
         if len(outcomes) > 1:
             self._wrong(place, "outcome", " and ".join(outcomes), "at most one outcome", "Split the rule.")
         outcome = outcomes[0] if outcomes else ""
@@ -136,7 +152,9 @@ class Reading:
             self._wrong((*place, outcome), "no_reason", repr(reason), expected, f'Write {outcome}: "because …".')
         clocks, sla = self._deadline((*place, "deadline"), entry["deadline"]) if "deadline" in entry else ((), False)
         return Effect(
-            outcome=outcome,
+            outcome="defer" if outcome == "review" else outcome,
+            review=outcome == "review",
+            tags=self._tags((*place, "tags"), entry.get("tags", [])),
             reason=str(reason),
             redact=self._redact((*place, "redact"), entry.get("redact", [])),
             semantics=self._optional((*place, "semantics"), entry.get("semantics"), SEMANTICS),
@@ -198,7 +216,20 @@ class Reading:
         if not isinstance(entries, list) or not all(isinstance(name, str) and name for name in entries):
             self._wrong(place, "redact", repr(entries), "a list of field names", "Name the fields.")
             return ()
+        for index, name in enumerate(entries):
+            word, colon, _ = name.partition(":")
+            if colon and (not _SELECTOR.fullmatch(name) or (word == "kind" and name[5:] not in kinds())):
+                expected = f"a field, class:NAME, category:LABEL or kind:NAME ({', '.join(kinds())})"
+                self._wrong((*place, index), "redact", name, expected, "Mend the selector.")
         return tuple(sorted(set(entries)))
+
+    def _tags(self, place: Place, entries: object) -> tuple[str, ...]:
+        fits = isinstance(entries, list) and len(entries) <= MAX_TAGS
+        if not fits or not all(isinstance(tag, str) and _TAG.fullmatch(tag) for tag in entries):  # type: ignore[attr-defined]
+            expected = f"at most {MAX_TAGS} tags of small letters, digits, dots and dashes"
+            self._wrong(place, "tags", repr(entries), expected, "Mend the tags.")
+            return ()
+        return tuple(sorted(set(entries)))  # type: ignore[call-overload]
 
     def _priority(self, place: Place, value: object) -> int | None:
         if value is None or (type(value) is int and 0 <= value <= 9):

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
+from tidings.gate.categories import under
 from tidings.gate.clocks import Clock
-from tidings.gate.facts import DERIVED, MANY, UNKNOWN, Value, known
+from tidings.gate.facts import DERIVED, FACTS, MANY, PAIRED, UNKNOWN, Value, known
 
-ANCHORS = ("event", "privacy", "channel", "vertical", "governance")
 SEMANTICS = ("at-most-once", "at-least-once", "exactly-once")  # weakest first
 ACKS = ("A0", "A1", "A2", "A3", "A4")
 REACHES = ("subscribed", "types", "everyone")  # who is told: as subscribed; also past `types`; also past the filter
@@ -65,18 +65,42 @@ class Compare:
             if UNKNOWN in self.values:
                 return Truth(not self.negated)
             return Truth(None, self._missing(facts))
-        return Truth((value in self.values) is not self.negated)
+        return Truth(self._meets(value) is not self.negated)
+
+    def _meets(self, value: Value) -> bool:
+        if not self.recipient and self.name in FACTS and FACTS[self.name].kind == "names":
+            return any(under(each, str(label)) for each in str(value).split() for label in self.values)
+        return value in self.values
 
     def _missing(self, facts: Mapping[str, Value]) -> frozenset[str]:
         """What a person would have to tell us: of a derived fact, the facts it follows from."""
         if self.recipient:
-            return frozenset({f"recipient.{self.name}"})
+            roots = frozenset(name for name in self.facts() if known(facts.get(name)) is None)
+            return roots or frozenset({f"recipient.{self.name}"})
         return frozenset(name for name in self.facts() if known(facts.get(name)) is None) or frozenset({self.name})
 
     def facts(self) -> frozenset[str]:
         if self.recipient:
-            return frozenset()
+            return frozenset(PAIRED.get(self.name, ()))
         return frozenset(DERIVED[self.name][1]) if self.name in DERIVED else frozenset({self.name})
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number of the recipient against a line: at least this much, or less."""
+
+    name: str
+    line: float
+    below: bool = False
+
+    def ask(self, facts: Mapping[str, Value], recipient: RecipientFacts) -> Truth:
+        found = recipient.get(self.name)
+        if not isinstance(found, int | float):
+            return Truth(None, frozenset({f"recipient.{self.name}"}))
+        return Truth((found < self.line) is self.below)
+
+    def facts(self) -> frozenset[str]:
+        return frozenset()
 
 
 @dataclass(frozen=True)
@@ -133,6 +157,8 @@ class Effect:
     ack: str = ""
     retention: str = ""
     reach: str = "subscribed"
+    tags: tuple[str, ...] = ()  # what the attestation shall say applies, where no test of ours can decide it
+    review: bool = False  # a deferral that a person may lift
 
     @property
     def blocks(self) -> bool:
@@ -198,6 +224,8 @@ def judge(rule: Rule, facts: Mapping[str, Value], recipient: RecipientFacts) -> 
         return Verdict(rule, "passes" if rule.scoped and scope.holds else "nothing", "")
     missing = scope.missing | when.missing
     effect = rule.effect
+    if effect.review and facts.get("reviewed") is True:
+        return Verdict(rule, "passes", "")
     if scope.holds and when.holds:
         return Verdict(rule, effect.outcome if effect.blocks else "applies", effect.reason)
     told = " and ".join(sorted(missing)) + (" is not known" if len(missing) == 1 else " are not known")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -12,25 +12,36 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tidings.gate.categories import (
+    bases_by_type,
+    kinds,
+    labels_by_type,
+    material_types,
+    personal,
+    sensitive_types,
+    types_of_kind,
+)
 from tidings.gate.clock_columns import CLOCK, day_number
+from tidings.gate.decide import RESULTS
 from tidings.gate.decisions import MAX_SITUATIONS, DecisionTable
-from tidings.gate.facts import FACTS, UNKNOWN, Fact, personal, sensitive_types
+from tidings.gate.facts import ANCHORS, CHANNELS, FACTS, PERSON, PURPOSES, UNKNOWN, Fact, filed
 from tidings.gate.policy import Policy
-from tidings.gate.rules import ANCHORS
 
 if TYPE_CHECKING:
     from tidings.contract import Contract
 
 __all__ = ["DecisionTable", "decision_frame", "event_facts", "situation_columns", "unknown_situations"]
 
-CHANNELS = ("email", "sms", "phone", "push", "post", "ads")
 # Fact → the flag that states it. An event whose dispute is decided carries the flag `conflict` too, and is no such fact.
 FLAGS = {
     "erased": "erased",
-    "legal_hold": "legal_hold",
-    "child": "child",
     "conflict": "held",
     "superseded": "superseded",
+    "late": "late",
+    "clock_ahead": "clock_ahead",
+    "token": "token",
+    "tokenization_attested": "token_attested",
+    "masked": "card_masked",
 }
 _PLACE = r"^([A-Z]{2}(-[A-Z0-9]{1,3})?)$"
 
@@ -49,13 +60,14 @@ _ARROW = pa.schema(
         "bounds": pa.list_(pa.list_(pa.int32())),
         "reaching": _texts,
         "anchors": pa.map_(_text, _text),
+        "tags": _texts,
         "reference": _text,
     }
 )
 # The same schema in Spark's words.
 FRAME = (
     f"decision string, policy_version string, clocks array<{CLOCK}>, names array<string>, bounds array<array<int>>,"
-    " reaching array<string>, anchors map<string,string>, reference string"
+    " reaching array<string>, anchors map<string,string>, tags array<string>, reference string"
 )
 
 
@@ -87,6 +99,8 @@ def _fact(fact: Fact, given: Column | None) -> Column:
     if fact.kind == "place":
         upper = F.upper(text)
         return F.when(upper.rlike(_PLACE), upper)
+    if fact.kind == "names":
+        return F.coalesce(text, default)
     if fact.kind == "choice":
         said = [value for value in fact.values if value != UNKNOWN or fact.default is not None]
         text = F.when(text.isin(*said), text)
@@ -98,24 +112,49 @@ def event_facts(
 ) -> dict[str, Column]:
     """The facts of an EVENT row with its subject: `consents` is map<channel, state>, `flags` the event's and the subject's flags."""
     entity = F.col("entity")
-    private = {name: personal(contract) for name, contract in contracts.items()}
-    sensitive = sorted(f"{name}|{kind}" for name, contract in contracts.items() for kind in sensitive_types(contract))
-    facts = {
+    said = {
         **{name: F.col(name) for name in ("change_type", "operation", "entity", "source", "banner", "jurisdiction")},
-        "entity_kind": _looked_up(entity, {name: contract.kind for name, contract in contracts.items()}),
-        "personal": _looked_up(entity, private),
-        "sensitive": F.concat_ws("|", "entity", "change_type").isin(*sensitive) if sensitive else F.lit(False),
-        "masked": F.array_contains(flags, "card_masked"),
+        "entity_kind": looked_up(entity, {name: contract.kind for name, contract in contracts.items()}),
+        "personal": looked_up(entity, {name: personal(contract) for name, contract in contracts.items()}),
         "consent_state": F.when(consent_event.isNotNull(), F.coalesce(consent_event["state"], F.lit("unknown"))),
         "consent_class": consent_event["class"],
         "consent_channel": consent_event["channel"],
         "consent_purpose": consent_event["purpose"],
+        "transactional": F.col("txn").isNotNull(),
     }
-    facts |= {f"consent_{channel}": F.try_element_at(consents, F.lit(channel)) for channel in CHANNELS}
-    return facts | {name: F.array_contains(flags, flag) for name, flag in FLAGS.items()}
+    said |= {name: F.array_contains(flags, flag) for name, flag in FLAGS.items()}
+    return said | _of_the_contract(contracts) | _of_the_person(consents, flags)
 
 
-def _looked_up(key: Column, table: Mapping[str, Any]) -> Column:
+def _of_the_contract(contracts: Mapping[str, Contract]) -> dict[str, Column]:
+    """What contracts say of the data that an event of a type carries."""
+    place = F.concat_ws("|", "entity", "change_type")
+
+    def among(types: Callable[[Contract], frozenset[str]]) -> Column:
+        places = sorted(f"{name}|{kind}" for name, contract in contracts.items() for kind in types(contract))
+        return place.isin(*places) if places else F.lit(False)
+
+    def text(words: Callable[[Contract], Mapping[str, str]]) -> Column:
+        found = {f"{name}|{kind}": word for name, one in contracts.items() for kind, word in words(one).items()}
+        return looked_up(place, found).cast("string")
+
+    facts = {kind: among(lambda one, kind=kind: types_of_kind(one)[kind]) for kind in kinds()}  # type: ignore[misc]
+    facts |= {"sensitive": among(sensitive_types), "material": among(material_types)}
+    return facts | {"categories": text(labels_by_type), "lawful_basis": text(bases_by_type)}
+
+
+def _of_the_person(consents: Column, flags: Column) -> dict[str, Column]:
+    """Consents, and what fields say of the person."""
+    words = [f"consent_{word}" for word in (*CHANNELS, *PURPOSES)]
+    facts = {name: F.try_element_at(consents, F.lit(filed(name))) for name in words}
+    for fact in PERSON:
+        kept = F.try_element_at(consents, F.lit(filed(fact.name))) == "granted"
+        facts[fact.name] = F.coalesce(kept, F.array_contains(flags, fact.name))
+    return facts
+
+
+def looked_up(key: Column, table: Mapping[str, Any]) -> Column:
+    """The word of a table for a key; null for a key it does not have."""
     start = F.lit(None)
     return reduce(lambda rest, item: F.when(key == item[0], F.lit(item[1])).otherwise(rest), table.items(), start)
 
@@ -131,8 +170,8 @@ def _reference(key: bytes, name: str) -> str:
 
 
 def _frame_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    order = ("not_applicable", "pass", "defer", "deny")
-    said = {a: max((r["anchors"][a] for r in row["recipients"]), key=order.index, default=order[0]) for a in ANCHORS}
+    each = row["recipients"]
+    said = {a: max((r["anchors"][a] for r in each), key=RESULTS.index, default=RESULTS[0]) for a in ANCHORS}
     clocks = [
         {**clock, "since": day_number(clock["since"]), "until": day_number(clock["until"])} for clock in row["clocks"]
     ]
@@ -144,6 +183,7 @@ def _frame_row(row: Mapping[str, Any]) -> dict[str, Any]:
         "bounds": [each["clocks"] for each in row["recipients"]],
         "reaching": [each["subscriber"] for each in row["recipients"] if each["reach"] == "everyone"],
         "anchors": list(said.items()),
+        "tags": sorted({tag for r in each for tag in r.get("tags", ())}) or None,
     }
 
 

@@ -43,6 +43,7 @@ def decided_entry(policy_version: str) -> Column:
     decision = _sorted(
         anchors=_sorted(**{name: F.try_element_at(F.col("anchors"), F.lit(name)) for name in ANCHORS}),
         reference=F.col("reference"),
+        tags=F.col("tags"),
     )
     custody = F.array(
         F.concat(F.lit("captured:"), F.col("source")),

@@ -18,7 +18,7 @@ def decision(events: DataFrame, decisions: DataFrame, filters: Mapping[str, Colu
     A row whose situation is not in `decisions` keeps null `recipients`: decide it, extend the table, run the batch again.
     """
     known = decisions.select(
-        "decision", "policy_version", "clocks", "names", "bounds", "reaching", "anchors", "reference"
+        "decision", "policy_version", "clocks", "names", "bounds", "reaching", "anchors", "tags", "reference"
     )
     joined = events.join(F.broadcast(known), "decision", "left")
     told = joined.withColumns(_told_whom(NO_FILTERS if filters is None else filters)).withColumns(_until_when())
@@ -47,8 +47,9 @@ def _until_when() -> dict[str, Column]:
 
 
 def _start(clock: Column) -> Column:
+    """A clock that claims to start after its message came starts when it came: nobody wins time with a wrong date."""
     asked = F.coalesce(F.col("request_time"), F.col("time"))
-    return F.when(clock["origin"] == "event", F.col("time")).otherwise(asked)
+    return F.least(F.when(clock["origin"] == "event", F.col("time")).otherwise(asked), F.col("arrived"))
 
 
 def _shortest(bound: Column, times: Column) -> Column:

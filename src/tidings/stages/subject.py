@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidings.contract import Contract, FieldRule, FromField
+from tidings.gate.facts import PURPOSES, filed
 from tidings.seal.cards import masked_body
 from tidings.seal.columns import bucket_column, tag_column
 from tidings.session import BUCKETS
@@ -86,6 +87,7 @@ def consent_key(class_: str, channel: str, purpose: str = "") -> str:
 def consent_map(fields: Column, contract: Contract) -> Column:
     """What the image says about consent: granted, withdrawn or unknown per channel; silence says nothing."""
     entries: list[Column] = []
+    named: set[str] = set()
     for path, consent in contract.consents:
         value = F.try_element_at(fields, F.lit(path))
         low = F.lower(F.trim(value))
@@ -99,9 +101,22 @@ def consent_map(fields: Column, contract: Contract) -> Column:
         held = F.map_contains_key(fields, path)
         purpose = contract.purposes.get(path, "")
         entries += [F.lit(consent_key(consent.class_, consent.channel, purpose)), F.when(held, state)]
+        if consent.purpose in PURPOSES and consent.purpose not in named:
+            named.add(consent.purpose)
+            entries += [F.lit(filed(f"consent_{consent.purpose}")), F.when(held, state)]
+    entries += _of_the_person(fields, contract)
     if not entries:
         return F.lit(None).cast("map<string,string>")
     return F.map_filter(F.create_map(*entries), lambda _, v: v.isNotNull())
+
+
+def _of_the_person(fields: Column, contract: Contract) -> Iterator[Column]:
+    """What fields say of the person beside consent, kept beside it: granted when the value is a yes."""
+    for path, word in contract.persons:
+        value = F.try_element_at(fields, F.lit(path))
+        state = F.when(F.coalesce(truthy(value), F.lit(False)), "granted").otherwise("withdrawn")
+        yield F.lit(filed(word))
+        yield F.when(F.map_contains_key(fields, path), state)
 
 
 def _text(value: object) -> str:

@@ -61,7 +61,7 @@ def _policy(directory: Path, *, described: bool) -> tuple[Settings | None, Polic
 
 def _described(text: str) -> Recipient:
     from tidings.gate.facts import MANY, RECIPIENT_FACTS
-    from tidings.gate.policy import Recipient
+    from tidings.gate.loading import described
 
     try:
         given = json.loads(text)
@@ -78,8 +78,7 @@ def _described(text: str) -> Recipient:
             raise Refused("recipient", f"the recipient fact {name}", expected, "Mend the name.")
         if not (isinstance(value, list) if name in MANY else fact.accepts(value)):
             raise Refused("recipient", f"{name}: {value!r}", fact.expected(), "Mend the value.")
-    described: dict[str, Any] = {name: tuple(value) if name in MANY else value for name, value in given.items()}
-    return Recipient(**{"subscriber": "recipient", **described})
+    return described(given)
 
 
 def _answer(line: str, policy: Policy, settings: Settings | None) -> dict[str, Any]:
@@ -121,7 +120,7 @@ def _unnamed(given: Mapping[str, Any], settings: Settings | None) -> list[str]:
 def _implied(given: Mapping[str, Any], settings: Settings | None) -> dict[str, Any]:
     """What the folder says about an event that the line does not."""
     from tidings.contract import LIFE_CYCLE
-    from tidings.gate.facts import personal, sensitive_types
+    from tidings.gate.categories import personal, sensitive_types
 
     change = given["change_type"]
     implied: dict[str, Any] = {"operation": change if change in LIFE_CYCLE else "update", "personal": True}

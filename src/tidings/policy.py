@@ -14,7 +14,9 @@ from tidings.errors import Problem
 from tidings.reading import did_you_mean, listed, shown
 from tidings.yaml_lines import Document, Place, Value
 
-KEYS = ("version", "include", "rules")
+# What a document can contribute; the gate gives each its meaning.
+PARTS = ("rules", "recipients", "rollout", "engines", "clocks")
+KEYS = ("version", "include", *PARTS)
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,9 @@ class Policies:
     @property
     def version(self) -> str:
         """A digest of what the rules say; comments and spacing do not change it."""
-        said = {"versions": list(self.versions), "rules": [rule.data for rule in self.rules]}
-        text = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        said: dict[str, object] = {"versions": list(self.versions), "rules": [rule.data for rule in self.rules]}
+        said["parts"] = [{part: one.data[part] for part in PARTS[1:] if part in one.data} for one in self.documents]
+        text = json.dumps(said, sort_keys=True, default=str, separators=(",", ":"), ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -133,10 +136,9 @@ def _shape(document: Document) -> list[Problem]:
         for key in data
         if key not in KEYS
     ]
-    if "rules" not in data and "include" not in data:
-        problems.append(
-            say((), "missing_key", "neither rules nor include", "one of them", "Add `rules:` or `include:`.")
-        )
+    if not {"include", *PARTS} & set(data):
+        expected = f"one of {listed(('include', *PARTS))}"
+        problems.append(say((), "missing_key", "a document that says nothing", expected, "Add `rules:` or `include:`."))
     if "version" in data and not isinstance(data["version"], str):
         problems.append(say(("version",), "wrong_type", "a value that is not text", "text", "Put it in quotes."))
     include = data.get("include", [])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +12,11 @@ from tidings import yaml_lines
 from tidings.abilities import abilities
 from tidings.errors import ConfigurationError, Problem
 from tidings.gate import cesql
+from tidings.gate.approvals import read_approvals
+from tidings.gate.contradictions import contradictions
 from tidings.gate.facts import PAIRED, RECIPIENT_FACTS, complete, derive
 from tidings.gate.policy import Policy, Recipient
+from tidings.gate.rollout import modes, read_rollout
 from tidings.gate.rule_reader import Reading
 from tidings.gate.rules import Rule, judge
 from tidings.gate.statutes import Statute, read_statutes
@@ -37,7 +42,7 @@ def examine_policy(settings: Settings) -> tuple[Policy, list[Problem]]:
     """The policy as far as it can be read, and what is wrong with it: for `check`."""
     statutes, problems = catalogue_statutes(settings)
     rules, wrong = compile_rules(settings.policies.rules, statutes)
-    problems += wrong
+    problems += wrong or contradictions(rules)
     for name, subscriber in sorted(settings.subscribers.items()):
         for said in cesql.check(subscriber.filter or "true"):
             document = settings.documents.get(f"subscribers/{name}.yaml")
@@ -45,10 +50,17 @@ def examine_policy(settings: Settings) -> tuple[Policy, list[Problem]]:
             file = f"subscribers/{name}.yaml"
             problems.append(Problem(file, line, "filter", "cesql", said, "a CESQL expression", "Mend the filter."))
     version = next((text for text in settings.policies.versions if text), "unversioned")
-    people = tuple(recipient(settings, name) for name in sorted(settings.subscribers))
+    approvals, wrong = read_approvals(settings.policies.documents, settings.subscribers)
+    problems += wrong
+    steps, wrong = read_rollout(settings.policies.documents, datetime.now(UTC).date())
+    problems += wrong
+    people = tuple(
+        replace(recipient(settings, name), approvals=None if approvals is None else approvals[name])
+        for name in sorted(settings.subscribers)
+    )
     cited = {name for rule in rules for name in rule.statutes}
     kept = {name: statute for name, statute in sorted(statutes.items()) if name in cited}
-    return Policy(version, tuple(rules), kept, people, settings.entities), problems
+    return Policy(version, tuple(rules), kept, people, settings.entities, modes(steps)), problems
 
 
 def starter_policy() -> Policy:

@@ -26,9 +26,11 @@ from tidings.emit import Emitter
 from tidings.errors import Refused, SourceStopped, TidingsError
 from tidings.feed import UNREACHABLE, Feeding, source_rows
 from tidings.gate.again import Again
+from tidings.gate.rollout import read_rollout
 from tidings.jars import jars
 from tidings.lanes.cycle import Cycle
 from tidings.lanes.disputes import resolutions
+from tidings.lanes.policies import attest_policy
 from tidings.ledger.classes import Ledger
 from tidings.lock import RunLock
 from tidings.progress import Generations
@@ -84,6 +86,8 @@ class Runner:
     def _work(self, ledger: Ledger, until_idle: bool, patience: float) -> None:
         self.ledger = ledger
         self.decisions = Decisions.load(self.settings)
+        steps, _ = read_rollout(self.settings.policies.documents)
+        attest_policy(self.store, self.decisions.table.policy, steps, f"tidings/{self.settings.tenant}", time.time())
         resolved = partial(resolutions, self.settings.data_path)
         again = Again(self.store, self.decisions.table, resolved=resolved)
         self.cycle = Cycle(

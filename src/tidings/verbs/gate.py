@@ -1,10 +1,10 @@
-"""`tidings gate`: how far the anchors count."""
+"""`tidings gate`: how far the anchors count, and whose rules are in force."""
 
 from __future__ import annotations
 
 import typer
 
-from tidings.verbs import gate_rollout
+from tidings.verbs import gate_bundles, gate_rollout
 
 
 def register(app: typer.Typer) -> None:
@@ -13,6 +13,7 @@ def register(app: typer.Typer) -> None:
     )
     gate.callback()(_gate)
     gate_rollout.register(gate)
+    gate_bundles.register(gate)
     app.add_typer(gate, name="gate")
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow.dataset as ds
 
+from tidings.bundles import Provenance
 from tidings.gate.policy import Policy
 from tidings.gate.rollout import Step
 from tidings.lanes.attempts import policy_row, stamp, write

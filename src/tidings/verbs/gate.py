@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tidings.verbs import gate_bundles, gate_rollout
+from tidings.verbs import gate_bundles, gate_rollout, gate_rules
 
 
 def register(app: typer.Typer) -> None:
@@ -14,6 +14,7 @@ def register(app: typer.Typer) -> None:
     gate.callback()(_gate)
     gate_rollout.register(gate)
     gate_bundles.register(gate)
+    gate_rules.register(gate)
     app.add_typer(gate, name="gate")
 
 

@@ -6,9 +6,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import date
 from functools import cached_property
 from typing import Any
 
+from tidings.gate.calendars import LIBRARY, Calendars
 from tidings.gate.facts import FACTS, Value
 from tidings.gate.rules import Rule, facts_used
 from tidings.gate.statutes import Statute
@@ -53,6 +55,7 @@ class Policy:
     rules: tuple[Rule, ...]
     statutes: Mapping[str, Statute] = field(default_factory=dict)
     recipients: tuple[Recipient, ...] = ()
+    calendars: Calendars = LIBRARY
 
     @property
     def version(self) -> str:
@@ -64,7 +67,20 @@ class Policy:
         """Names everything that can change an answer: rules, the windows they cite, recipients."""
         rules = [(r.id, r.anchor, r.scope, r.when, r.effect, r.statutes) for r in self.rules]
         recipients = [json.dumps(asdict(recipient), sort_keys=True) for recipient in self.recipients]
-        return hashlib.sha256(repr((rules, recipients)).encode()).hexdigest()[:12]
+        own = [(name, sorted(self.calendars[name].free)) for name in sorted(self.calendars.own)]
+        said = (rules, recipients, own) if own else (rules, recipients)
+        return hashlib.sha256(repr(said).encode()).hexdigest()[:12]
+
+    @cached_property
+    def counted(self) -> frozenset[str]:
+        """The calendars that a clock of a rule counts by."""
+        clocks = [clock for rule in self.rules for clock in rule.effect.clocks]
+        return frozenset(clock.calendar for clock in clocks if clock.needs_calendar)
+
+    @cached_property
+    def free_days(self) -> dict[str, frozenset[date]]:
+        """Their free days: the same mapping every time, so that what is built on it is kept too."""
+        return {name: self.calendars[name].free for name in sorted(self.counted)}
 
     @cached_property
     def facts(self) -> tuple[str, ...]:

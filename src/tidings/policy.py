@@ -14,7 +14,7 @@ from tidings.errors import Problem
 from tidings.reading import did_you_mean, listed, shown
 from tidings.yaml_lines import Document, Place, Value
 
-KEYS = ("version", "include", "rules")
+KEYS = ("version", "include", "rules", "clocks")
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,8 @@ class Policies:
     def version(self) -> str:
         """A digest of what the rules say; comments and spacing do not change it."""
         said = {"versions": list(self.versions), "rules": [rule.data for rule in self.rules]}
+        clocks = [document.data["clocks"] for document in self.documents if "clocks" in document.data]
+        said |= {"clocks": clocks} if clocks else {}
         text = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -133,10 +135,9 @@ def _shape(document: Document) -> list[Problem]:
         for key in data
         if key not in KEYS
     ]
-    if "rules" not in data and "include" not in data:
-        problems.append(
-            say((), "missing_key", "neither rules nor include", "one of them", "Add `rules:` or `include:`.")
-        )
+    if not {"rules", "include", "clocks"} & set(data):
+        found = "neither rules nor include nor clocks"
+        problems.append(say((), "missing_key", found, "one of them", "Add `rules:` or `include:`."))
     if "version" in data and not isinstance(data["version"], str):
         problems.append(say(("version",), "wrong_type", "a value that is not text", "text", "Put it in quotes."))
     include = data.get("include", [])

@@ -225,10 +225,21 @@ def test_a_state_counts_by_its_own_law_alone(policy: Policy, state: str) -> None
     for kind, right in (("delete", "delete"), ("access", "access"), ("rectification", "correct"), ("appeal", "appeal")):
         statute = STATUTES.get(f"us-{state}-{right}")
         said = decide(policy, {"change_type": kind, "personal": True, "jurisdiction": place}, described(SOUND))
-        mine = [name for name in said.statutes if name.startswith("us-")]
-        assert all(name.startswith(f"us-{state}-") for name in mine)
+        assert all(name.startswith(f"us-{state}-") for name in said.statutes), said.statutes
         assert set(said.clocks) == (set(statute.clocks("request")) if statute else set()), (kind, said.clocks)
-        assert statute is None or statute.id in mine
+        assert statute is None or statute.id in said.statutes
+
+
+@pytest.mark.parametrize(
+    ("place", "ours"), [("DE", "eu-"), ("GB", "gb- eu-"), ("BR", "br-"), ("CA-QC", "ca-"), ("US-TX", "us-")]
+)
+def test_a_duty_cites_the_law_of_the_place(policy: Policy, place: str, ours: str) -> None:
+    """Texts and calls have no tier of their own in law, so a German's opt-out cites nothing American."""
+    consents = [{"consent_state": "withdrawn", "consent_channel": channel} for channel in CHANNELS]
+    duties = [{"change_type": kind} for kind in ("delete", "rectification", "restriction", "access", "objection")]
+    for said in [*duties, *({"change_type": "consent"} | each for each in consents)]:
+        decision = decide(policy, {**said, "personal": True, "jurisdiction": place}, described(SOUND))
+        assert all(name.startswith(tuple(ours.split())) for name in decision.statutes), decision.statutes
 
 
 def test_a_place_nobody_knows_cites_few_laws(policy: Policy) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 
 from tidings.errors import Refused
 from tidings.gate.calendars import LIBRARY, Calendars
-from tidings.gate.clocks import Clock, spoken
+from tidings.gate.clocks import MAX_AMOUNT, Clock, spoken
 from tidings.gate.moments import moment, pause
 from tidings.gate.reckoning import End, Reckoning, also_due, earlier, place_for, shown, sub_window
-from tidings.gate.statutes import MAX_AMOUNT, Statute, Version
+from tidings.gate.statutes import Statute, Version
 
 MEANING = {"deadline": "Act by", "wait": "Not before", "keep": "Keep it at least until", "expires": "It lapses on"}
 

@@ -33,9 +33,7 @@ def due(clock: Column, start: Column, free: FreeDays) -> Column:
     return let(
         F.struct(clock.alias("clock"), F.unix_micros(start).alias("micros"), _wall(start, clock).alias("wall")),
         lambda at: let(
-            F.struct(
-                *[at[name].alias(name) for name in ("clock", "micros", "wall")], _day(at["wall"]).alias("day")
-            ),
+            F.struct(*[at[name].alias(name) for name in ("clock", "micros", "wall")], _day(at["wall"]).alias("day")),
             lambda known: _in_force(known, let(_free(known["clock"], free), lambda days: _end(known, days))),
         ),
     )

@@ -15,7 +15,19 @@ from zoneinfo import ZoneInfo
 
 from tidings.gate.calendars import CALENDARS, LIBRARY, Calendar, Calendars, working
 
-__all__ = ["CALENDARS", "INSTANTS", "MAX_AMOUNT", "ORIGINS", "UNITS", "Clock", "due", "last_day", "local", "rolled", "unrolled"]
+__all__ = [
+    "CALENDARS",
+    "INSTANTS",
+    "MAX_AMOUNT",
+    "ORIGINS",
+    "UNITS",
+    "Clock",
+    "due",
+    "last_day",
+    "local",
+    "rolled",
+    "unrolled",
+]
 
 INSTANTS = ("seconds", "minutes", "hours")  # what passes as time; everything else is counted in days
 UNITS = (*INSTANTS, "days", "business_days", "months", "years")

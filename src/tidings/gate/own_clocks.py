@@ -80,7 +80,12 @@ def shortest(amount: Amount) -> int:
     number = amount.number
     if amount.unit in _SECONDS:
         return number * _SECONDS[amount.unit]
-    days = {"days": number, "business_days": number // 5 * 7 + number % 5, "months": number * 30 - 2, "years": 365 * number}
+    days = {
+        "days": number,
+        "business_days": number // 5 * 7 + number % 5,
+        "months": number * 30 - 2,
+        "years": 365 * number,
+    }
     return days[amount.unit] * _DAY
 
 

@@ -149,6 +149,10 @@ class Reading:
             self._wrong((*here, "window"), "amount", repr(amount), wants, "Mend the window.")
         if calendar not in self.calendars:
             self._choice((*here, "calendar"), calendar, tuple(self.calendars))
+        extension = self._amount((*here, "extension"), entry["extension"]) if "extension" in entry else None
+        if extension is not None and extension.unit not in (unit, "days"):
+            expected = f"an extension in {unit} or days"
+            self._wrong((*here, "extension"), "amount", extension.unit, expected, "Mend the unit.")
         return Version(
             start,
             end,
@@ -157,7 +161,7 @@ class Reading:
             str(calendar),
             bool(entry.get("roll")),
             bool(entry.get("first_day_counts")),
-            self._amount((*here, "extension"), entry["extension"]) if "extension" in entry else None,
+            extension,
             str(entry.get("extension_if") or ""),
         )
 

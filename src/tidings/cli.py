@@ -25,6 +25,7 @@ VERBS = {
     "dead-letters": "dead_letters",
     "conflicts": "conflicts",
     "quarantine": "quarantine",
+    "gate": "gate",
     "report": "report",
     "prove": "prove",
     "verify": "verify",

@@ -20,15 +20,18 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidings.attest import advance, behind, ledger_of
+from tidings.bundles import taken
 from tidings.care import tend
 from tidings.decisions import Decisions
 from tidings.emit import Emitter
 from tidings.errors import Refused, SourceStopped, TidingsError
 from tidings.feed import UNREACHABLE, Feeding, source_rows
 from tidings.gate.again import Again
+from tidings.gate.rollout import read_rollout
 from tidings.jars import jars
 from tidings.lanes.cycle import Cycle
 from tidings.lanes.disputes import resolutions
+from tidings.lanes.policies import attest_policy
 from tidings.ledger.classes import Ledger
 from tidings.lock import RunLock
 from tidings.progress import Generations
@@ -84,6 +87,9 @@ class Runner:
     def _work(self, ledger: Ledger, until_idle: bool, patience: float) -> None:
         self.ledger = ledger
         self.decisions = Decisions.load(self.settings)
+        steps, _ = read_rollout(self.settings.policies.documents)
+        policy, by = self.decisions.table.policy, f"tidings/{self.settings.tenant}"
+        attest_policy(self.store, policy, steps, taken(self.settings.directory / "policy"), by, time.time())
         resolved = partial(resolutions, self.settings.data_path)
         again = Again(self.store, self.decisions.table, resolved=resolved)
         self.cycle = Cycle(

@@ -31,7 +31,8 @@ def test_a_preset_names_each_anchor_once(name: str) -> None:
     said = preset_named(name)
     assert tuple(said.names) == tuple(said.titles) == ANCHORS
     assert len(set(said.names.values())) == len(set(said.titles.values())) == len(ANCHORS)
-    assert said.title and said.about
+    assert said.title
+    assert said.about
 
 
 def test_the_default_keeps_the_words_of_older_ledgers() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tidings.gate.places import TRANSFERS, regime, regimes
+from tidings.gate.places import TRANSFERS, known_place, regime, regimes
 from tidings.gate.places import country as country_of
 from tidings.gate.sectors import sector as sector_of
 from tidings.gate.sectors import sectors
@@ -234,7 +234,9 @@ def known(value: Value) -> Value:
 def derive(facts: Mapping[str, Value]) -> dict[str, Value]:
     """The facts with the derived ones beside them; a derived fact is unknown when its roots are."""
     place = known(facts.get("jurisdiction"))
-    country, family = (None, None) if place is None else (country_of(str(place)), regime(str(place)))
+    country, family = (
+        (None, None) if place is None or not known_place(str(place)) else (country_of(str(place)), regime(str(place)))
+    )
     line = known(facts.get("vertical"))
     sector = None if line is None else sector_of(str(line))
     return {**facts, "country": country, "regime": family, "sector": sector, "duty": _duty(facts)}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import date
+from dataclasses import replace
+from datetime import UTC, date, datetime
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,13 @@ from tidings import yaml_lines
 from tidings.abilities import abilities
 from tidings.errors import ConfigurationError, Problem
 from tidings.gate import cesql
+from tidings.gate.approvals import read_approvals
 from tidings.gate.calendars import LIBRARY, Calendars, missing_years, read_calendars
+from tidings.gate.contradictions import contradictions
 from tidings.gate.facts import PAIRED, RECIPIENT_FACTS, complete, derive
 from tidings.gate.own_clocks import with_own_clocks
 from tidings.gate.policy import Policy, Recipient
+from tidings.gate.rollout import modes, read_rollout
 from tidings.gate.rule_reader import Reading
 from tidings.gate.rules import Rule, judge
 from tidings.gate.statute_reader import read_statutes
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from tidings.shapes import Subscriber
 
 MAX_RULES = 500
+PRIVILEGED = "the reason is privileged; counsel can tell it"
 DEFAULT_SLA = 900  # seconds; what a subscriber that promises nothing is held to
 
 
@@ -43,7 +48,7 @@ def examine_policy(settings: Settings) -> tuple[Policy, list[Problem]]:
     statutes, wrong = catalogue_statutes(settings)
     problems += wrong
     rules, wrong = compile_rules(settings.policies.rules, statutes, calendars)
-    problems += wrong
+    problems += wrong or contradictions(rules)
     for name, subscriber in sorted(settings.subscribers.items()):
         for said in cesql.check(subscriber.filter or "true"):
             document = settings.documents.get(f"subscribers/{name}.yaml")
@@ -51,10 +56,17 @@ def examine_policy(settings: Settings) -> tuple[Policy, list[Problem]]:
             file = f"subscribers/{name}.yaml"
             problems.append(Problem(file, line, "filter", "cesql", said, "a CESQL expression", "Mend the filter."))
     version = next((text for text in settings.policies.versions if text), "unversioned")
-    people = tuple(recipient(settings, name) for name in sorted(settings.subscribers))
+    approvals, wrong = read_approvals(settings.policies.documents, settings.subscribers)
+    problems += wrong
+    steps, wrong = read_rollout(settings.policies.documents, datetime.now(UTC).date())
+    problems += wrong
+    people = tuple(
+        replace(recipient(settings, name), approvals=None if approvals is None else approvals[name])
+        for name in sorted(settings.subscribers)
+    )
     cited = {name for rule in rules for name in rule.statutes}
     kept = {name: statute for name, statute in sorted(statutes.items()) if name in cited}
-    policy = Policy(version, tuple(rules), kept, people, settings.entities, calendars=calendars)
+    policy = Policy(version, tuple(rules), kept, people, settings.entities, modes(steps), calendars=calendars)
     return policy, [*problems, *_short_calendars(policy)]
 
 
@@ -101,7 +113,10 @@ def _short_calendars(policy: Policy) -> Iterator[Problem]:
 
 
 def compile_rules(
-    documents: Iterable[RuleDocument], statutes: Mapping[str, Statute], calendars: Calendars = LIBRARY
+    documents: Iterable[RuleDocument],
+    statutes: Mapping[str, Statute],
+    calendars: Calendars = LIBRARY,
+    most: int = MAX_RULES,
 ) -> tuple[list[Rule], list[Problem]]:
     """Rules in the order given; a rule whose example does not give what it says is a problem like any other."""
     rules: list[Rule] = []
@@ -114,12 +129,17 @@ def compile_rules(
             continue
         if not reading.problems:
             problems += failed_examples(rule)
-        rules.append(rule)
-    if len(rules) > MAX_RULES:
-        file, line = rules[MAX_RULES].file, rules[MAX_RULES].line
-        told = (f"{len(rules)} rules", f"at most {MAX_RULES}", "Merge some of them.")
+        rules.append(_discreet(rule) if written.privileged else rule)
+    if len(rules) > most:
+        file, line = rules[most].file, rules[most].line
+        told = (f"{len(rules)} rules", f"at most {most}", "Merge some of them.")
         problems.append(Problem(file, line, "rules", "too_many_rules", *told))
     return rules, problems
+
+
+def _discreet(rule: Rule) -> Rule:
+    """A privileged rule keeps its reason to itself: what is decided with it is recorded, explained and proved without it."""
+    return replace(rule, effect=replace(rule.effect, reason=PRIVILEGED if rule.effect.outcome else ""))
 
 
 def failed_examples(rule: Rule) -> list[Problem]:

@@ -32,6 +32,16 @@ def country(place: str) -> str:
     return place.partition("-")[0]
 
 
+@cache
+def _countries() -> frozenset[str]:
+    return frozenset(_places()["countries"].split())
+
+
+def known_place(place: str) -> bool:
+    """Is this a place at all? A well-formed code that nobody has assigned is none."""
+    return country(place) in _countries()
+
+
 def regime(place: str) -> str:
     """The family of law that a place belongs to."""
     return _regime_of().get(country(place), "other")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tidings.gate.calendars import LIBRARY, Calendars
 from tidings.gate.categories import selected
 from tidings.gate.facts import FACTS, Value, known
-from tidings.gate.places import covers, transfer
+from tidings.gate.places import covers, known_place, transfer
 from tidings.gate.rules import RecipientFacts, Rule, Verdict, facts_used
 from tidings.gate.statutes import Statute
 
@@ -78,6 +78,7 @@ class Recipient:
         """Its own facts, and those that depend on the situation too."""
         names = ("subscriber", "role", "region", "dpa", "types", "entities")
         place, kind = known(situation.get("jurisdiction")), str(situation.get("change_type"))
+        place = place if place is not None and known_place(str(place)) else None
         return {
             **{name: getattr(self, name) for name in names},
             **self.terms,

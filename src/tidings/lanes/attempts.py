@@ -231,6 +231,12 @@ def asked_row(request: Request, seq: int, now: float, attestor: str) -> dict[str
     return row | {"call": f"control-{request.serial}", "entry": request.entry(attestor)}
 
 
+def policy_row(lane: str, number: int, now: float, entry: bytes) -> dict[str, Any]:
+    """A policy that came into force."""
+    call = PlannedCall(lane, number, Feed("", ""), "send", (), now, False)
+    return _row(call, "", (now, now), "control") | {"call": f"policy-{number}", "entry": entry}
+
+
 def flattened(rows: pa.Table) -> pa.Table:
     """One row per member, with the columns of its call."""
     lists = rows["members"].combine_chunks()

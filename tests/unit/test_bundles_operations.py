@@ -119,7 +119,13 @@ DUTIES: tuple[dict[str, Value], ...] = (
     {"change_type": "rectification", "operation": "update"},
     {"change_type": "restriction", "operation": "update"},
 )
-KNOWN: dict[str, Value] = {"entity": "customer", "entity_kind": "customer", "personal": True, "special": True, "phi": True}
+KNOWN: dict[str, Value] = {
+    "entity": "customer",
+    "entity_kind": "customer",
+    "personal": True,
+    "special": True,
+    "phi": True,
+}
 STRANGERS: tuple[dict[str, object], ...] = tuple(
     {"role": role, "llm": llm, "high_risk_ai": llm, "acts_as": "third_party", "region": "US"}
     for role in ROLES
@@ -139,7 +145,14 @@ def test_a_duty_is_never_held_back(vertical: str) -> None:
         if (
             decision := decide(
                 whole,
-                {**KNOWN, **duty, "vertical": vertical, "jurisdiction": place, "public_company": True, "material": True},
+                {
+                    **KNOWN,
+                    **duty,
+                    "vertical": vertical,
+                    "jurisdiction": place,
+                    "public_company": True,
+                    "material": True,
+                },
                 described(to),
             )
         ).outcome

@@ -16,7 +16,13 @@ from tidings.shapes import Operator
 from tidings.stages.attested import decided_entry
 
 NAMES = ("event-operations", "master-record", "customer-graph")
-RESULTS = {"event": "pass", "privacy": "deny", "channel": "shadow_defer", "vertical": "not_applicable", "governance": "defer"}
+RESULTS = {
+    "event": "pass",
+    "privacy": "deny",
+    "channel": "shadow_defer",
+    "vertical": "not_applicable",
+    "governance": "defer",
+}
 TEXTS = ("source", "generation_name", "epoch", "position", "change_type", "hlc", "event_id", "txn", "schema_version")
 
 

@@ -30,7 +30,8 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z")
 _HEX = re.compile(r"([0-9a-f]{2}){8,32}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _KEY = re.compile(r"[!-~]{1,64}")
-_ANCHOR = re.compile(r"[a-z]+(-[a-z]+)*")  # what an operator calls its anchors is its own; see the preset named beside them
+# What an operator calls its anchors is its own affair; the preset that says what they mean is named beside them.
+_ANCHOR = re.compile(r"[a-z]+(-[a-z]+)*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 

@@ -27,7 +27,7 @@ OPERATIONS = (
 )  # of a change that is not itself a step of a life cycle
 # What all events of a kind have in common; see `categories.facts_of`.
 SAME = (
-    "entity", "change_type", "operation", "entity_kind", "personal", "sensitive", "material", "categories", "lawful_basis", *kinds()
+    "entity", "change_type", "operation", "vertical", "entity_kind", "personal", "sensitive", "material", "categories", "lawful_basis", *kinds()
 )  # fmt: skip
 Known = Mapping[str, Value]
 
@@ -68,20 +68,21 @@ def asked(policy: Policy, facts: Known) -> tuple[Rule, ...]:
     kind = tuple(facts.get(name) for name in SAME)
     found = policy.asked_rules.get(kind)
     if found is None:
-        known = _with_duty(dict(zip(SAME, kind, strict=True)))
+        known = _with_derived(dict(zip(SAME, kind, strict=True)))
         found = tuple(rule for rule in policy.rules if _possible(rule, known, None))
         policy.asked_rules[kind] = found
     return found
 
 
-def _with_duty(facts: dict[str, Value]) -> dict[str, Value]:
-    """A duty belongs to the kind unless it hangs on what a consent says."""
+def _with_derived(facts: dict[str, Value]) -> dict[str, Value]:
+    """With the sector where the line of business is known, and the duty unless it hangs on what a consent says."""
     duties = {derive({**facts, "consent_state": state})["duty"] for state in _STATES}
-    return facts | ({"duty": duties.pop()} if len(duties) == 1 else {})
+    sector = {"sector": derive(facts)["sector"]} if facts.get("vertical") is not None else {}
+    return facts | sector | ({"duty": duties.pop()} if len(duties) == 1 else {})
 
 
 def _relevant(policy: Policy, rules: Sequence[Rule], facts: dict[str, Value]) -> Relevant:
-    known = _with_duty(facts)
+    known = _with_derived(facts)
     asked = [rule for rule in rules if _possible(rule, known, None)]
     # What is known of the kind stays: it has one value here, and it is why the other rules are out of the question.
     used = {*ALWAYS, *facts, *(name for name in policy.facts if name.startswith("canary_"))}

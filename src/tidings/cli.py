@@ -21,6 +21,7 @@ VERBS = {
     "status": "status",
     "timeline": "timeline",
     "explain": "explain",
+    "gate": "gate",
     "lanes": "lanes",
     "dead-letters": "dead_letters",
     "conflicts": "conflicts",

@@ -95,6 +95,15 @@ def material_types(contract: Contract) -> frozenset[str]:
     return frozenset(kind for kind, rules in _by_type(contract) if any(rule.material for rule in rules))
 
 
+def of_the_contract(contract: Contract, change: str) -> dict[str, Any]:
+    """The facts that a contract gives an event of a type; `situations` has the native twin."""
+    labels, basis = labels_by_type(contract).get(change), bases_by_type(contract).get(change)
+    facts: dict[str, Any] = {kind: change in types for kind, types in types_of_kind(contract).items()}
+    facts |= {"entity_kind": contract.kind, "personal": personal(contract)}
+    facts |= {"sensitive": change in sensitive_types(contract), "material": change in material_types(contract)}
+    return facts | ({"categories": labels} if labels else {}) | ({"lawful_basis": basis} if basis else {})
+
+
 def selected(contract: Contract, selector: str) -> tuple[str, ...]:
     """The fields a redaction means: a path, `class:NAME`, `category:LABEL` or `kind:NAME`."""
     word, _, name = selector.partition(":")

@@ -24,7 +24,18 @@ MOST_TOGETHER = 3  # facts changed at once
 MOST_TRIES = 2_000
 MOST_TOLD = 12
 OF_RECIPIENT = "recipient."
-_EVENT = {"change_type", "operation", "entity", "entity_kind", "source", "capture", "banner", "vertical", "categories"}
+_EVENT = {
+    "change_type",
+    "operation",
+    "entity",
+    "entity_kind",
+    "source",
+    "capture",
+    "banner",
+    "vertical",
+    "categories",
+    "personal",
+}
 _FIXED = _EVENT | {name for name in FACTS if name.startswith(("consent_state", "consent_class", "canary_"))}
 _FIXED |= {"consent_channel", "consent_purpose"}
 _FIXED_RECIPIENT = {"subscriber", "role", "types", "entities", "transfer", "region", "ack"}

@@ -40,7 +40,9 @@ def _words(data: Path, size: int) -> Mapping[str, frozenset[str]]:
     for request in control.asked(data, control.WORDS) if size else ():
         last[request.event, request.action in ("keep", "drop")] = request.action
     events = {event for event, _ in last}
-    return {event: frozenset(last[place] for place in ((event, True), (event, False)) if place in last) for event in events}
+    return {
+        event: frozenset(last[place] for place in ((event, True), (event, False)) if place in last) for event in events
+    }
 
 
 class Disputes:

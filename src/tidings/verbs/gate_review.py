@@ -21,8 +21,12 @@ def register(app: typer.Typer) -> None:
 
 
 def review(
-    event: Annotated[str, typer.Argument(metavar="[EVENT]", help="The event's id; without one, what waits is listed.")] = "",
-    approve: Annotated[bool, typer.Option("--approve", help="Let it pass, where nothing but the review holds it.")] = False,
+    event: Annotated[
+        str, typer.Argument(metavar="[EVENT]", help="The event's id; without one, what waits is listed.")
+    ] = "",
+    approve: Annotated[
+        bool, typer.Option("--approve", help="Let it pass, where nothing but the review holds it.")
+    ] = False,
     refuse: Annotated[bool, typer.Option("--refuse", help="It never goes out to those who wait.")] = False,
     by: Annotated[str, typer.Option("--by", help="Who has looked at it; it is attested in the ledger.")] = "",
     reason: Annotated[str, typer.Option("--reason", help="Why; it is attested in the ledger.")] = "",

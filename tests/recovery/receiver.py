@@ -28,7 +28,7 @@ class Book:
 def told(endpoint: str, key: str, event: dict[str, Any]) -> dict[str, Any]:
     image = event["data"].get("after") or event["data"].get("before") or {}
     names = {name: event[name] for name in ("id", "type", "source", "subject", "sequence")}
-    return {"endpoint": endpoint, "key": key, **names, "marker": image.get("email")}
+    return {"endpoint": endpoint, "key": key, **names, "marker": image.get("email"), "data": event["data"]}
 
 
 def main(book: Path, announce: Path) -> None:

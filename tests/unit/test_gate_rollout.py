@@ -98,9 +98,7 @@ def test_a_step_that_is_taken(steps: str) -> None:
     assert modes(found) == {}
 
 
-APPROVED = (
-    "recipients:\n  - {subscriber: esp, purposes: [marketing], jurisdictions: [US, EU], approved_by: Counsel, on: '2026-11-01'}\n"
-)
+APPROVED = "recipients:\n  - {subscriber: esp, purposes: [marketing], jurisdictions: [US, EU], approved_by: Counsel, on: '2026-11-01'}\n"
 
 
 def test_whoever_is_not_on_the_list_is_not_approved() -> None:

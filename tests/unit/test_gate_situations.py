@@ -67,9 +67,7 @@ def event(name: str, change: str, **facts: Any) -> dict[str, Any]:
     }
     base |= {"location": "online", "jurisdiction": "US-CA", "consents": None, "consent_event": None, "flags": []}
     return (
-        base
-        | {"time": at("2026-12-21T10:00:00"), "request_time": None, "arrived": at("2027-06-01T00:00:00"), "txn": None}
-        | facts
+        base | {"time": at("2026-12-21T10:00:00"), "request_time": None, "arrived": at("2027-06-01T00:00:00")} | facts
     )
 
 

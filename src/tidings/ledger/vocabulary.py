@@ -141,7 +141,7 @@ VOCABULARY: Mapping[str, tuple[Mapping[str, Check], Mapping[str, Check]]] = {
     "lane_resumed": ({**_BY, "lane": _text, "reason": _text}, {}),
     "policy_changed": (
         {**_BY, "policy_version": _text, "previous_version": _text, "policy_digest": _hash, "reason": _text},
-        {},
+        {"bundles": _steps},
     ),
     "quarantine_released": (
         {**_BY, "source": _text, "count": _integer, "members_root": _hash, "reason": _text},

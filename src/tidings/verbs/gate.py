@@ -1,22 +1,23 @@
-"""`tidings gate`: what is asked of the gate itself. Each question is a module of its own, named here."""
+"""`tidings gate`: what may be done, what waits for a person, how far the anchors count, and whose rules are in force."""
 
 from __future__ import annotations
 
-import importlib
-
 import typer
 
-# Modules of tidings.verbs, each with `register(app)`.
-QUESTIONS = ("gate_may", "gate_review", "gate_rollout")
+from tidings.verbs import gate_bundles, gate_may, gate_review, gate_rollout
+
+PARTS = (gate_may, gate_review, gate_rollout, gate_bundles)
 
 
 def register(app: typer.Typer) -> None:
-    gate = typer.Typer(no_args_is_help=True, help="Ask the gate, and say how far it counts.", rich_markup_mode=None)
-    gate.callback()(_questions)
-    for module in QUESTIONS:
-        importlib.import_module(f"tidings.verbs.{module}").register(gate)
+    gate = typer.Typer(
+        no_args_is_help=True, help="What the gate decides, and how far it counts.", rich_markup_mode=None
+    )
+    gate.callback()(_gate)
+    for part in PARTS:
+        part.register(gate)
     app.add_typer(gate, name="gate")
 
 
-def _questions() -> None:
-    """Ask the gate, and say how far it counts."""
+def _gate() -> None:
+    """What the gate decides, and how far it counts."""

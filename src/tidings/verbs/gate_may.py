@@ -29,11 +29,9 @@ def may(
     as_json: AsJson = False,
 ) -> None:
     """Say whether a person may be contacted, why, and under which law. Ends with 0 for yes, 3 for no, 4 for unknown."""
-    begun = time.perf_counter()
     if channel not in CHANNELS:
         raise Refused("choice", f"the channel {channel}", f"one of {', '.join(CHANNELS)}", "Choose one of them.")
     said = _asked(directory, {"subject": subject, "channel": channel, "purpose": purpose}, _moment(at))
-    said["took_ms"] = round((time.perf_counter() - begun) * 1000, 1)
     if as_json:
         answer(said)
     else:
@@ -59,5 +57,8 @@ def _asked(directory: Path, asked: dict[str, str], at: datetime | None) -> dict[
 
     settings = load(directory, secrets=False)
     policy = load_policy(settings)
-    found = may_contact(settings, Store(settings.data_path / "tables"), policy, asked, at)
-    return found | {"statutes": laws(policy, found.pop("laws"))}
+    store = Store(settings.data_path / "tables")
+    begun = time.perf_counter()
+    found = may_contact(settings, store, policy, asked, at)
+    took = round((time.perf_counter() - begun) * 1000, 1)
+    return found | {"statutes": laws(policy, found.pop("laws")), "took_ms": took}

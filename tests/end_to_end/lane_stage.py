@@ -81,7 +81,7 @@ class Journal:
 
         `data` is what is sealed, `row` what stands beside it; the rest is said of every pair.
         """
-        keyring, secret, name = self.settings.keyring, b"%032d" % self.number, f"crm-{self.generation}-{self.number}"
+        keyring, secret, name = self.settings.keyring, b"%032d" % self.number, f"crm-{self.generation}-{self.number}-0"
         tags = {who: keyring.tag("shop", "customer", json.dumps([who])) for who, _ in events}
         keys = [{"tag": tag, "kid": kid(secret, tag), "key": subject_key(secret, tag)} for tag in tags.values()]
         KeyFiles(self.settings.data_path / "keys", keyring.derive("kek")).write(pa.Table.from_pylist(keys), name)

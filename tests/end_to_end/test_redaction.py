@@ -89,7 +89,13 @@ verbs:
     ack: A3
 routes: [{types: ["*"], verb: put}]
 """
-FORMS = {"structured": "webhook", "binary": "webhook", "batched": "webhook", "mapped": "everything", "whole": "warehouse_http"}
+FORMS = {
+    "structured": "webhook",
+    "binary": "webhook",
+    "batched": "webhook",
+    "mapped": "everything",
+    "whole": "warehouse_http",
+}
 
 
 def secret(name: str) -> str:
@@ -123,15 +129,35 @@ DATA = {
     "key": {"id": 7, "ssn": secret("ssn")},
     "before": image("before"),
     "after": image("after"),
-    "changed": ["email", "phone", "household.head", "clinic.visit.note", "orders.gift.note", "pet", "city", "meta.doctor"],
+    "changed": [
+        "email",
+        "phone",
+        "household.head",
+        "clinic.visit.note",
+        "orders.gift.note",
+        "pet",
+        "city",
+        "meta.doctor",
+    ],
     "moved": [
         {"field": "household.head", "from": secret("moved-1"), "to": secret("moved-2")},
         {"field": "household", "from": json.dumps({"head": secret("moved-3"), "name": "seen-move"}), "to": None},
     ],
-    "conflict": [{"field": "pet", "with": "crm", "outcome": "held"}, {"field": "city", "with": "crm", "outcome": "held"}],
+    "conflict": [
+        {"field": "pet", "with": "crm", "outcome": "held"},
+        {"field": "city", "with": "crm", "outcome": "held"},
+    ],
 }
 ROW = {"locale": secret("locale"), "location": secret("location")}
-HIDDEN_NAMES = (b'"phone"', b"household.head", b"clinic.visit.note", b"orders.gift.note", b'"pet"', b"meta.doctor", b'"ssn"')
+HIDDEN_NAMES = (
+    b'"phone"',
+    b"household.head",
+    b"clinic.visit.note",
+    b"orders.gift.note",
+    b'"pet"',
+    b"meta.doctor",
+    b'"ssn"',
+)
 SEEN = ("seen-{0}@example.com", "seen-household-{0}", "seen-room-{0}", "seen-sku-{0}", "seen-meta-{0}", "seen-city-{0}")
 
 
@@ -187,7 +213,9 @@ def staged(folder: Path, wire: Wire, **more: str) -> tuple[Settings, Store]:
     for name, manifest in FORMS.items():
         path = folder / f"subscribers/{name}.yaml"
         text = path.read_text().replace("manifest: webhook", f"manifest: {manifest}")
-        files[f"subscribers/{name}.yaml"] = text + ("auth: {kind: bearer, secret: file:token}\n" if name == "whole" else "")
+        files[f"subscribers/{name}.yaml"] = text + (
+            "auth: {kind: bearer, secret: file:token}\n" if name == "whole" else ""
+        )
     files["subscribers/open.yaml"] = (folder / "subscribers/open.yaml").read_text().replace("service", "warehouse")
     for label, text in (files | more).items():
         path = folder / label
@@ -245,7 +273,9 @@ def test_no_byte_of_a_hidden_field_is_in_any_request(
     said = capfd.readouterr()
     assert leaks((said.out + said.err).encode()) == []
     stored = leaks(b"".join(path.read_bytes() for path in settings.data_path.rglob("*") if path.is_file()))
-    assert [one for one in stored if not one.startswith("secret-loca")] == []  # the journal holds the two attributes in clear
+    assert [
+        one for one in stored if not one.startswith("secret-loca")
+    ] == []  # the journal holds the two attributes in clear
 
 
 def test_a_dead_letter_and_what_is_sent_again_hold_no_hidden_field(spark: SparkSession, tmp_path: Path) -> None:

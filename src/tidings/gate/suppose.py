@@ -18,7 +18,7 @@ from tidings.gate.places import first_places
 from tidings.gate.policy import Policy, Recipient
 from tidings.gate.rules import Compare, Condition, Measure, Not, Rule, Verdict, judge
 
-Changes: TypeAlias = Mapping[str, object]  # fact, or `recipient.FACT` → what it is taken to be
+Changes: TypeAlias = Mapping[str, Any]  # fact, or `recipient.FACT` → what it is taken to be
 
 MOST_TOGETHER = 3  # facts changed at once
 MOST_TRIES = 2_000
@@ -79,7 +79,7 @@ class _Search:
 
     def outcome(self, changes: Changes) -> str:
         """What is decided when these facts are other than they are."""
-        facts = derive({**self.facts, **{name: to for name, to in changes.items() if name in FACTS}})  # type: ignore[dict-item]
+        facts = derive({**self.facts, **{name: to for name, to in changes.items() if name in FACTS}})
         theirs = {name.removeprefix(OF_RECIPIENT): to for name, to in changes.items() if name.startswith(OF_RECIPIENT)}
         about = Supposed.of(self.recipient, theirs).facts(facts)
         said = [

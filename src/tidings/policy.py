@@ -72,6 +72,8 @@ def read(folder: Path, label: str, always: tuple[str, ...] = ()) -> tuple[Polici
         if document:
             own.append(document)
             problems += shape(document)
+    if any("recipients" in document.data for document in own):
+        always = (*always, "recipients")
     included, wrong = _included(own, always, folder / bundles.FOLDER, f"{label}/{bundles.FOLDER}")
     problems += [*wrong, *bundles.wrong(folder, label)]
     mine = [rule for document in own for rule in rules_of(document)]

@@ -90,7 +90,11 @@ def _decide(policy: Policy, facts: Mapping[str, Value], recipient: Recipient) ->
         tags=tuple(sorted({tag for effect in effects for tag in effect.tags})),
         review=outcome == "defer" and all(each.rule.effect.review and not each.missing for each in blocking),
         would=full if full != outcome else "",
-        shadowed=_unique(v.rule.id for v in every if v not in counted and v.says in ("deny", "defer", "applies")),
+        shadowed=_unique(
+            v.rule.id
+            for v in every
+            if v.says in ("deny", "defer", "applies") and not policy.enforced(v.rule.anchor, facts)
+        ),
     )
 
 

@@ -87,7 +87,7 @@ def catalogue_statutes(settings: Settings | None = None) -> tuple[dict[str, Stat
 
 
 def compile_rules(
-    documents: Iterable[RuleDocument], statutes: Mapping[str, Statute]
+    documents: Iterable[RuleDocument], statutes: Mapping[str, Statute], most: int = MAX_RULES
 ) -> tuple[list[Rule], list[Problem]]:
     """Rules in the order given; a rule whose example does not give what it says is a problem like any other."""
     rules: list[Rule] = []
@@ -101,9 +101,9 @@ def compile_rules(
         if not reading.problems:
             problems += failed_examples(rule)
         rules.append(_discreet(rule) if written.privileged else rule)
-    if len(rules) > MAX_RULES:
-        file, line = rules[MAX_RULES].file, rules[MAX_RULES].line
-        told = (f"{len(rules)} rules", f"at most {MAX_RULES}", "Merge some of them.")
+    if len(rules) > most:
+        file, line = rules[most].file, rules[most].line
+        told = (f"{len(rules)} rules", f"at most {most}", "Merge some of them.")
         problems.append(Problem(file, line, "rules", "too_many_rules", *told))
     return rules, problems
 

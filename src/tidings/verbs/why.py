@@ -64,6 +64,8 @@ def lines(one: Mapping[str, Any], indent: str = "        ") -> Iterator[str]:
     for clock in one.get("arithmetic", ()):
         yield f"{indent}until {clock['due'] or 'no date'}"
         yield from (f"{indent}  {number}. {step}" for number, step in enumerate(clock["steps"], 1))
+    if not one.get("would_change"):
+        yield f"{indent}no change of a few facts would change it"
     for change in one.get("would_change", ()):
         what = " and ".join(f"{each['fact']} were {_word(each['to'])}" for each in change["changes"])
         yield f"{indent}{change['outcome']} if {what}"

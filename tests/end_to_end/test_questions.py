@@ -185,6 +185,7 @@ def test_a_word_on_a_dispute_is_no_review_and_the_other_way_round(tmp_path: Path
 
 # Contact
 
+NOON = "2026-11-16T20:00:00Z"  # in California
 YES, NO = {"sms": "granted"}, {"sms": "withdrawn"}
 Ask = Callable[..., tuple[int, Any]]
 
@@ -207,6 +208,7 @@ def ask(tmp_path: Path) -> Ask:
 
     def asked(who: str, channel: str = "sms", purpose: str = "marketing", *more: str) -> tuple[int, Any]:
         subject = f'customer:["{who}"]'
+        more = more or ("--at", NOON)
         return verb(tmp_path, "gate", "may", "--subject", subject, "--channel", channel, "--purpose", purpose, *more)
 
     return asked
@@ -228,10 +230,19 @@ def test_may_i_contact_this_person(ask: Ask) -> None:
 
 
 def test_may_i_as_it_was_known_then(ask: Ask) -> None:
-    assert ask("bob", "sms", "marketing", "--at", "2024-01-01T00:00:00Z")[1]["may"] == "yes"
-    assert ask("ann", "sms", "marketing", "--at", "2024-01-01T00:00:00Z")[1]["may"] == "no"
+    assert ask("bob", "sms", "marketing", "--at", "2024-01-01T20:00:00Z")[1]["may"] == "yes"
+    assert ask("ann", "sms", "marketing", "--at", "2024-01-01T20:00:00Z")[1]["may"] == "no"
     assert ask("ann", "sms", "marketing", "--at", "yesterday") == (3, "date")
     assert ask("ann", "pigeon") == (3, "choice")
+
+
+def test_may_i_at_this_hour(ask: Ask) -> None:
+    code, said = ask("ann", "sms", "marketing", "--at", "2026-11-16T15:59:00Z")  # a minute before eight in California
+    assert (code, said["may"], said["statutes"][0]["citation"]) == (3, "no", "47 CFR 64.1200(c)(1)")
+    assert said["reason"].endswith("again from 2026-11-16T16:00+00:00")
+    assert ask("ann", "sms", "marketing", "--at", "2026-11-16T16:00:00Z")[1]["may"] == "yes"
+    assert ask("bob", "sms", "transactional", "--at", "2026-11-16T10:00:00Z")[1]["may"] == "yes"
+    assert ask("cem", "email", "marketing", "--at", "2026-11-16T03:00:00Z")[1]["may"] == "yes"
 
 
 def test_a_withdrawal_is_a_no_under_a_policy_that_says_nothing(ask: Ask, tmp_path: Path) -> None:

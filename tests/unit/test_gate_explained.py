@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_gate_rules import DELETE, EMAIL, OPT_OUT, STARTER, _try, rules_of
 
+from tidings.gate import hours
 from tidings.gate.decide import Policy, Recipient, decide
 from tidings.gate.facts import FACTS
+from tidings.gate.hours import _zones, closed, opens
 from tidings.gate.policy import Mode
 from tidings.gate.suppose import MOST_TOLD, Supposed, what_would_change
 from tidings.verbs import try_gate
@@ -175,3 +178,30 @@ def test_a_deadline_is_told_step_by_step(tmp_path: Path) -> None:
     assert "47 CFR 64.1200(a)(10)" in text
     assert "2026-12-22" in text
     assert "2027-01-06" in text
+
+
+HOURS = [
+    ("US-FL", "2026-11-16T13:30:00", True),  # half past eight in Miami, half past seven in Pensacola
+    ("US-FL", "2026-11-16T14:00:00", False),
+    ("US-NY", "2026-11-17T01:59:00", False),
+    ("US-NY", "2026-11-17T02:00:00", True),  # nine in the evening
+    ("US-NY", "2026-07-01T12:00:00", False),  # eight, in summer
+    ("US-NY", "2026-01-05T12:00:00", True),  # seven, in winter
+    ("US", "2026-11-16T20:00:00", False),
+    ("US", "2026-11-16T17:00:00", True),  # seven in Honolulu
+    ("US-ZZ", "2026-11-16T17:00:00", True),  # a region nobody listed counts as the whole country
+    ("DE", "2026-11-16T02:00:00", False),
+]
+
+
+@pytest.mark.parametrize(("place", "at", "shut"), HOURS)
+def test_a_channel_is_closed_by_the_clock_where_the_person_is(place: str, at: str, shut: bool) -> None:
+    moment = datetime.fromisoformat(at).replace(tzinfo=UTC)
+    assert (closed(place, "sms", moment) is not None) == shut
+    assert closed(place, "email", moment) is None
+    if shut:
+        assert closed(place, "sms", opens(place, "sms", moment)) is None
+
+
+def test_every_zone_exists() -> None:
+    assert {len(_zones(place)) > 0 for zone in hours._hours()["zones"].values() for place in zone} == {True}

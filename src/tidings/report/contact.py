@@ -5,7 +5,7 @@ configured subscriber that has the channel and the purpose; where there is none,
 agreement and at home. Only the consent that was asked about counts for contact: of the other channels' nothing is taken.
 
 What breaks the answer: a change of consent that no source has reported yet, and a policy that says nothing of the channel. A consent
-that was withdrawn on this very channel is a no whatever the policy says.
+that was withdrawn on this very channel is a no whatever the policy says, and so is an hour at which the channel is closed by law.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 from tidings.gate.categories import of_the_contract
 from tidings.gate.decide import Decision, Policy, Recipient, decide
 from tidings.gate.facts import CHANNELS, ROLES, UNKNOWN, Value, filed, known_facts
+from tidings.gate.hours import closed, opens
 from tidings.gate.loading import described
 from tidings.gate.suppose import Supposed
 from tidings.report.people import tags_of
@@ -40,9 +41,9 @@ def may_contact(
     entity = asked["subject"].partition(":")[0]
     states = {tag: state for tag in tags if (state := _state(settings, store, tag, at)) is not None}
     if not states:
-        return _answer("unknown", "nobody of this name is known here", []) | {"recipients": []}
+        return _answer("unknown", "nobody of this name is known here") | {"recipients": []}
     kept = entity if entity in settings.entities else _holder(settings)
-    told = [_ask(settings, policy, asked, kept, rows) for rows in states.values()]
+    told = [_ask(settings, policy, asked, kept, rows, at or datetime.now(UTC)) for rows in states.values()]
     return max(told, key=lambda one: _WORST.index(one["may"]))
 
 
@@ -64,24 +65,38 @@ def _holder(settings: Settings) -> str:
 
 
 def _ask(
-    settings: Settings, policy: Policy, asked: Mapping[str, str], entity: str, rows: Sequence[Mapping[str, Any]]
+    settings: Settings,
+    policy: Policy,
+    asked: Mapping[str, str],
+    entity: str,
+    rows: Sequence[Mapping[str, Any]],
+    at: datetime,
 ) -> dict[str, Any]:
-    channel, purpose = asked["channel"], asked["purpose"]
+    """The policy's answer; a withdrawal on this very channel and the hour of the day stand above it."""
+    channel, selling = asked["channel"], asked["purpose"] not in _TRANSACTIONAL
     states = dict(rows[-1]["consents"] or ()) if rows else {}
-    facts = _facts(settings, asked, entity, states) | ({"jurisdiction": rows[-1]["jurisdiction"]} if rows else {})
-    decisions = [decide(policy, facts, one) for one in _recipients(settings, policy, channel, purpose, entity)]
+    place = rows[-1]["jurisdiction"] if rows and rows[-1]["jurisdiction"] else settings.jurisdiction
+    facts = _facts(settings, asked, entity, states) | {"jurisdiction": place}
+    decisions = [decide(policy, facts, one) for one in _recipients(settings, policy, asked, entity)]
     best = min(decisions, key=lambda one: _WORST.index(_ANSWER[one.outcome]))
-    word, reason = _ANSWER[best.outcome], "; ".join(best.reasons)
     said = states.get(filed(f"consent_{channel}"), UNKNOWN)
-    if word == "yes" and said == "withdrawn" and purpose not in _TRANSACTIONAL:
-        word, reason = "no", f"the person withdrew their consent for {channel}"
-    return _answer(word, reason, [best]) | {
+    known = {
         "consent": said,
         "since": _since(rows, filed(f"consent_{channel}")),
-        "jurisdiction": facts.get("jurisdiction"),
-        "laws": list(best.statutes),
+        "jurisdiction": place,
         "recipients": [_told(one) for one in decisions],
     }
+    answer = _answer(_ANSWER[best.outcome], "; ".join(best.reasons), best)
+    if answer["may"] == "yes" and selling and said == "withdrawn":
+        answer |= {"may": "no", "reason": f"the person withdrew their consent for {channel}"}
+    if answer["may"] == "yes" and selling and (law := closed(place, channel, at)):
+        then = opens(place, channel, at).isoformat(timespec="minutes")
+        answer |= {
+            "may": "no",
+            "reason": f"not at this hour where the person is; again from {then}",
+            "hours": dict(law),
+        }
+    return answer | known
 
 
 def _facts(settings: Settings, asked: Mapping[str, str], entity: str, states: Mapping[str, str]) -> dict[str, Any]:
@@ -98,8 +113,9 @@ def _facts(settings: Settings, asked: Mapping[str, str], entity: str, states: Ma
     return facts | listed | of_the_contract(settings.entities[entity], change) | known
 
 
-def _recipients(settings: Settings, policy: Policy, channel: str, purpose: str, entity: str) -> list[Recipient]:
+def _recipients(settings: Settings, policy: Policy, asked: Mapping[str, str], entity: str) -> list[Recipient]:
     """The subscribers that contact people so, narrowed to the question; one that is described where there is none."""
+    channel, purpose = asked["channel"], asked["purpose"]
     narrow = {"channels": (channel,), "purposes": (purpose,)}
     found = [
         Supposed.of(one, narrow)
@@ -128,13 +144,12 @@ def _since(rows: Sequence[Mapping[str, Any]], word: str) -> str | None:
     return datetime.fromtimestamp(int(since[1].partition("-")[0]) / 1000, UTC).isoformat(timespec="seconds")
 
 
-def _answer(word: str, reason: str, decisions: Sequence[Decision]) -> dict[str, Any]:
-    best = decisions[0] if decisions else None
+def _answer(word: str, reason: str, decision: Decision | None = None) -> dict[str, Any]:
     return {
         "may": word,
         "reason": reason,
-        "rules": list(best.rules) if best else [],
-        "laws": list(best.statutes) if best else [],
+        "rules": list(decision.rules) if decision else [],
+        "laws": list(decision.statutes) if decision else [],
         "since": None,
     }
 

@@ -61,4 +61,6 @@ def _asked(directory: Path, asked: dict[str, str], at: datetime | None) -> dict[
     begun = time.perf_counter()
     found = may_contact(settings, store, policy, asked, at)
     took = round((time.perf_counter() - begun) * 1000, 1)
-    return found | {"statutes": laws(policy, found.pop("laws")), "took_ms": took}
+    hours = found.pop("hours", None)
+    cited = [{name: str(hours[name]) for name in ("id", "law", "citation", "confidence")}] if hours else []
+    return found | {"statutes": cited or laws(policy, found.pop("laws")), "took_ms": took}

@@ -6,11 +6,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from tidings.gate.clocks import Clock, due
+from tidings.errors import Refused
+from tidings.gate.calendars import Place
+from tidings.gate.clocks import Clock, due, local
+from tidings.gate.moments import Moment
 from tidings.gate.policy import Policy
+from tidings.gate.reckoning import Reckoning, shown
 from tidings.gate.rules import Verdict
+from tidings.gate.statutes import Statute
 
 REQUEST, EVENT = "request_time", "time"
+# A promise of the operator's own is counted like a law that has no pause.
+_OWN = Statute("", "", "", "the operator's own promise", "", "", "", ())
 
 
 def reckoned(
@@ -22,17 +29,17 @@ def reckoned(
     for clock in clocks:
         rules = [rule for rule in setting if clock in rule.effect.clocks]
         laws = [policy.statutes[name] for rule in rules for name in rule.statutes if name in policy.statutes]
-        cited = [law for law in laws if clock in law.clocks(clock.origin)] or laws
+        cited = list(dict.fromkeys(law.id for law in laws if clock in law.clocks(clock.origin)) or [x.id for x in laws])
         start = _start(clock, moments)
-        end = due(clock, start) if start else None
+        end = due(clock, start, policy.calendars) if start else None
         found.append(
             {
                 "clock": str(clock),
                 "rules": [rule.id for rule in rules],
-                "statutes": list(dict.fromkeys(law.id for law in cited)),
+                "statutes": cited,
                 "starts": start.isoformat() if start else None,
                 "due": end.isoformat() if end else None,
-                "steps": list(_steps(clock, start, end, " and ".join(dict.fromkeys(law.citation for law in cited)))),
+                "steps": list(_steps(policy, clock, start, [policy.statutes[name] for name in cited])),
             }
         )
     return sorted(found, key=lambda one: one["due"] or "~")
@@ -43,29 +50,24 @@ def _start(clock: Clock, moments: Mapping[str, datetime]) -> datetime | None:
     return at.astimezone(UTC) if at else None
 
 
-def _steps(clock: Clock, start: datetime | None, end: datetime | None, citation: str) -> Iterator[str]:
-    by = f"{citation}: " if citation else "the operator's own promise: "
-    yield f"{by}{clock}."
+def _steps(policy: Policy, clock: Clock, start: datetime | None, laws: list[Statute]) -> Iterator[str]:
+    law = laws[0] if laws else _OWN
+    yield f"{' and '.join(dict.fromkeys(each.citation for each in laws or [law]))}: {clock}."
     if start is None:
         yield "No start was given, so no date can be worked out; add `request_time` or `time`."
         return
-    yield f"The clock starts with the {clock.origin} at {_moment(start)}."
-    if end is None:
+    wall = local(start, clock.zone)
+    yield f"The clock starts with the {clock.origin} at {shown(start)}, {wall:%Y-%m-%d %H:%M} in {clock.zone}."
+    if not clock.in_force(wall.date()):
         until = f" until {clock.until}" if clock.until else ""
         yield f"The text holds for starts from {clock.since or 'the beginning'}{until}: it does not run here."
         return
-    if clock.unit in ("seconds", "minutes", "hours"):
-        yield f"It runs through nights, weekends and holidays and ends at {_moment(end)}."
+    moment = Moment(start.isoformat(), start, wall, dated=False)
+    reckoning = Reckoning(law, Place(clock.zone), moment, calendars=policy.calendars)
+    try:
+        last = reckoning.end(clock, tell=True)
+    except Refused as refused:
+        yield f"{refused.found}: {refused.what_now}"
         return
-    yield f"The day of the start is not counted; the first day is {start.date().fromordinal(start.date().toordinal() + 1)}."
-    if clock.unit == "months":
-        yield "Months are calendar months: the same-numbered day, or the last day of a shorter month."
-    if clock.unit == "business_days":
-        yield f"Saturdays, Sundays and the holidays of the calendar {clock.calendar} are not counted."
-    if clock.roll:
-        yield f"An end on a free day of the calendar {clock.calendar} moves to the next working day."
-    yield f"The last day is {end.date()} (a {end:%A}); the latest moment here is {_moment(end)}."
-
-
-def _moment(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
+    yield from reckoning.steps
+    yield f"Act by {shown(last)}."

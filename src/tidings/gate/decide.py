@@ -22,6 +22,7 @@ __all__ = ["Decision", "Policy", "Recipient", "decide", "decide_all", "load_poli
 DEFAULT_PRIORITY = 5
 DEFAULT_SEMANTICS = "at-least-once"
 NO_OBJECTION = "no rule objects"
+_SPEAKS = ("deny", "defer", "applies")
 RESULTS = ("not_applicable", "pass", "shadow_pass", "shadow_defer", "shadow_deny", "defer", "deny")  # of an anchor
 
 
@@ -90,11 +91,7 @@ def _decide(policy: Policy, facts: Mapping[str, Value], recipient: Recipient) ->
         tags=tuple(sorted({tag for effect in effects for tag in effect.tags})),
         review=outcome == "defer" and all(each.rule.effect.review and not each.missing for each in blocking),
         would=full if full != outcome else "",
-        shadowed=_unique(
-            v.rule.id
-            for v in every
-            if v.says in ("deny", "defer", "applies") and not policy.enforced(v.rule.anchor, facts)
-        ),
+        shadowed=_unique(v.rule.id for v in every if v.says in _SPEAKS and not policy.enforced(v.rule.anchor, facts)),
     )
 
 

@@ -2,7 +2,7 @@
 
 To contact somebody on a channel is, to the gate, to hand the address of that channel to whoever uses it. The question is asked of each
 configured subscriber that has the channel and the purpose; where there is none, of one that is described, with a data processing
-agreement and at home. Only the consent that was asked about counts for contact: of the other channels' nothing is taken.
+agreement and where the person is. Only the consent that was asked about counts for contact: of the other channels' nothing is taken.
 
 What breaks the answer: a change of consent that no source has reported yet, and a policy that says nothing of the channel. A consent
 that was withdrawn on this very channel is a no whatever the policy says, and so is an hour at which the channel is closed by law.
@@ -77,7 +77,7 @@ def _ask(
     states = dict(rows[-1]["consents"] or ()) if rows else {}
     place = rows[-1]["jurisdiction"] if rows and rows[-1]["jurisdiction"] else settings.jurisdiction
     facts = _facts(settings, asked, entity, states) | {"jurisdiction": place}
-    decisions = [decide(policy, facts, one) for one in _recipients(settings, policy, asked, entity)]
+    decisions = [decide(policy, facts, one) for one in _recipients(policy, asked, entity, place)]
     best = min(decisions, key=lambda one: _WORST.index(_ANSWER[one.outcome]))
     said = states.get(filed(f"consent_{channel}"), UNKNOWN)
     known = {
@@ -110,10 +110,12 @@ def _facts(settings: Settings, asked: Mapping[str, str], entity: str, states: Ma
     mode = settings.test_mode
     facts = {"change_type": change, "operation": "update", "entity": entity, "jurisdiction": settings.jurisdiction}
     listed = {"test_mode": mode.enabled, "test_subject": asked["subject"] in mode.subjects}
-    return facts | listed | of_the_contract(settings.entities[entity], change) | known
+    contract = settings.entities[entity]
+    basis = {"lawful_basis": contract.lawful_basis} if contract.lawful_basis else {}
+    return facts | listed | basis | of_the_contract(contract, change) | known
 
 
-def _recipients(settings: Settings, policy: Policy, asked: Mapping[str, str], entity: str) -> list[Recipient]:
+def _recipients(policy: Policy, asked: Mapping[str, str], entity: str, place: str) -> list[Recipient]:
     """The subscribers that contact people so, narrowed to the question; one that is described where there is none."""
     channel, purpose = asked["channel"], asked["purpose"]
     narrow = {"channels": (channel,), "purposes": (purpose,)}
@@ -123,7 +125,7 @@ def _recipients(settings: Settings, policy: Policy, asked: Mapping[str, str], en
         if one.holds(entity) and channel in _many(one, "channels") and purpose in _many(one, "purposes")
     ]
     role = purpose if purpose in ROLES else "service" if purpose in _TRANSACTIONAL else "marketing"
-    whoever = {"subscriber": "anybody", "role": role, "region": settings.jurisdiction, "dpa": True}
+    whoever = {"subscriber": "anybody", "role": role, "region": place, "dpa": True}
     return list(found) or [Supposed.of(described(whoever), narrow | {"approved": True})]
 
 

@@ -270,6 +270,8 @@ def test_no_byte_of_a_hidden_field_is_in_any_request(
             assert [hidden for hidden in HIDDEN_NAMES if hidden in raw] == [], name
             sides = ("after",) if name == "mapped" else ("before", "after")
             assert [side for side in sides for seen in SEEN if seen.format(side).encode() not in raw] == [], name
+    # A withheld field is not there, rather than empty: an empty one would clear what the vendor has.
+    assert [raw for raw in wire.raw["mapped"] if b'"empty"' in raw or b'"null"' in raw] == []
     said = capfd.readouterr()
     assert leaks((said.out + said.err).encode()) == []
     stored = leaks(b"".join(path.read_bytes() for path in settings.data_path.rglob("*") if path.is_file()))

@@ -169,6 +169,11 @@ class Policy:
         used |= {"jurisdiction"} if any(each.approvals is not None for each in self.recipients) else set()
         return tuple(name for name in FACTS if name in used)
 
+    @cached_property
+    def asked_rules(self) -> dict[tuple[Value, ...], tuple[Rule, ...]]:
+        """Kind of event → the rules that can hold for it, as far as it was asked for; see `relevance.asked`."""
+        return {}
+
     def enforced(self, anchor: str, facts: Mapping[str, Value]) -> bool:
         """Do this anchor's rules count in this situation?"""
         mode = self.rollout.get(anchor, Mode()).mode

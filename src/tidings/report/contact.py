@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from tidings.gate.categories import of_the_contract
+from tidings.gate.categories import facts_of
 from tidings.gate.decide import Decision, Policy, Recipient, decide
 from tidings.gate.facts import CHANNELS, ROLES, UNKNOWN, Value, filed, known_facts
 from tidings.gate.hours import closed, opens
@@ -111,8 +111,8 @@ def _facts(settings: Settings, asked: Mapping[str, str], entity: str, states: Ma
     facts = {"change_type": change, "operation": "update", "entity": entity, "jurisdiction": settings.jurisdiction}
     listed = {"test_mode": mode.enabled, "test_subject": asked["subject"] in mode.subjects}
     contract = settings.entities[entity]
-    basis = {"lawful_basis": contract.lawful_basis} if contract.lawful_basis else {}
-    return facts | listed | basis | of_the_contract(contract, change) | known
+    said = facts_of(contract, change)
+    return facts | listed | said | {"lawful_basis": said["lawful_basis"] or contract.lawful_basis} | known
 
 
 def _recipients(policy: Policy, asked: Mapping[str, str], entity: str, place: str) -> list[Recipient]:

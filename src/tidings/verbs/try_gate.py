@@ -160,7 +160,7 @@ def _unnamed(given: Mapping[str, Any], settings: Settings | None) -> list[str]:
 def _implied(given: Mapping[str, Any], settings: Settings | None) -> dict[str, Any]:
     """What the folder says about an event that the line does not."""
     from tidings.contract import LIFE_CYCLE
-    from tidings.gate.categories import of_the_contract
+    from tidings.gate.categories import facts_of
 
     change = given["change_type"]
     implied: dict[str, Any] = {"operation": change if change in LIFE_CYCLE else "update", "personal": True}
@@ -168,7 +168,7 @@ def _implied(given: Mapping[str, Any], settings: Settings | None) -> dict[str, A
         return implied
     implied |= {"jurisdiction": settings.jurisdiction, "test_mode": settings.test_mode.enabled}
     contract = settings.entities.get(str(given.get("entity")))
-    return implied if contract is None else implied | of_the_contract(contract, change)
+    return implied if contract is None else implied | facts_of(contract, change)
 
 
 def _moments(given: Mapping[str, Any]) -> tuple[dict[str, datetime], list[str]]:

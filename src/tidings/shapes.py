@@ -295,6 +295,7 @@ class Subscriber(Model):
         Field(description="how it reaches people: email, sms, phone, push, post, ads"),
     ] = ()
     certifications: Annotated[tuple[Name, ...], Field(description="like soc2, iso27001, pci-dss")] = ()
+    onward: Annotated[tuple[Text, ...], Field(description="who it passes the data on to, as it has told you")] = ()
     types: Annotated[tuple[TypeName | Literal["*"], ...], Field(min_length=1, description='change types, or ["*"]')] = (
         "*",
     )

@@ -24,6 +24,7 @@ from tidings.ledger.attestation import (
     PolicyChanged,
     QuarantineReleased,
     Replayed,
+    Reviewed,
     RightsTransition,
     Settled,
     member_leaf,
@@ -91,6 +92,7 @@ BUILT = {
     "rights_transition": RightsTransition(request="r1", right="erasure", state="done", previous_state="open", **BY),
     "replayed": Replayed(subscriber="hook", range="crm/1:0-100", count=100, reason="lost data", **BY),
     "conflict_resolved": ConflictResolved(event_id="event-1", outcome="keep", reason="the newer form", **BY),
+    "reviewed": Reviewed(event_id="event-1", outcome="release", reason="read and found harmless", **BY),
     "erased": Erased(subject_identifier="ab" * 16, basis="request", generation=1, keys_destroyed=4, **BY),
 }
 

@@ -1,7 +1,8 @@
 """The gate at send: the decision is taken again with what is known of the person now. No Spark.
 
 What was allowed when the event was journaled may have been withdrawn since. Only rows of `subjects` that were committed after the
-oldest member was journaled are read: older ones were part of its decision already.
+oldest member was journaled are read: older ones were part of its decision already. What leaves all the same leaves without the fields
+that the policy keeps from its recipient by now.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -22,6 +23,15 @@ from tidings.store import Store
 SLACK_S = 60.0  # clocks of the disk and of the process may differ by this much
 
 
+class Judged(NamedTuple):
+    """What the policy says of one pair now."""
+
+    outcome: str
+    reason: str
+    review: bool = False  # only a person is waited for
+    redact: frozenset[str] = frozenset()
+
+
 class Again:
     """Members about to be sent → those that may not leave any more, with the reason."""
 
@@ -29,7 +39,7 @@ class Again:
         self,
         store: Store,
         table: DecisionTable,
-        resolved: Callable[[], Mapping[str, str]] = dict,
+        resolved: Callable[[], Mapping[str, frozenset[str]]] = dict,
     ) -> None:
         self.store, self.table, self.resolved = store, table, resolved
         self.recipients = {one.subscriber: one for one in table.policy.recipients}
@@ -40,13 +50,14 @@ class Again:
         if not news:
             return {}
         decided = self._decisions([m for m in members if bytes(m["tag"]) in news])
-        verdicts = {}
+        verdicts: dict[tuple[str, str], Any] = {}
         for member in members:
-            now = news.get(bytes(member["tag"]))
-            decision = decided.get(member["event_id"])
-            outcome, reason = self._judged(decision, now, member["lane"]) if now and decision else ("allow", "")
-            if outcome == "deny":
-                verdicts[member["lane"], member["event_id"]] = ("refused", reason)
+            now, decision = news.get(bytes(member["tag"])), decided.get(member["event_id"])
+            if now is None or decision is None:
+                continue
+            judged = self._judged(decision, now, member["lane"])
+            place = (member["lane"], member["event_id"])
+            verdicts[place] = ("refused", judged.reason) if judged.outcome == "deny" else judged.redact
         return verdicts
 
     def deferred(self, members: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Any]:
@@ -56,16 +67,31 @@ class Again:
         verdicts: dict[tuple[str, str], Any] = {}
         for member in members:
             place, decision = (member["lane"], member["event_id"]), decided.get(member["event_id"])
-            said = resolved.get(member["event_id"], "")
+            said = resolved.get(member["event_id"], frozenset())
             if decision is None:
                 continue
-            if said == "drop":
+            if "drop" in said:
                 verdicts[place] = ("superseded", "conflict_dropped")
                 continue
-            outcome, reason = self._judged(decision, news.get(bytes(member["tag"]), ()), member["lane"], said == "keep")
-            if outcome != "defer":
-                verdicts[place] = "allow" if outcome == "allow" else ("refused", reason)
+            judged = self._judged(decision, news.get(bytes(member["tag"]), ()), member["lane"], said)
+            if judged.outcome != "defer":
+                verdicts[place] = "allow" if judged.outcome == "allow" else ("refused", judged.reason)
+            elif judged.review and "refuse" in said:
+                verdicts[place] = ("refused", "review_refused")
         return verdicts
+
+    def reviewable(self, members: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Judged]:
+        """The deferred pairs that wait for a person's review alone."""
+        if not members:
+            return {}
+        news = self._news({bytes(m["tag"]) for m in members}, min(m["since"] for m in members) - SLACK_S)
+        words, found = self.resolved(), {}
+        for member in members:
+            said = words.get(member["event_id"], frozenset()) - {"release", "refuse"}
+            judged = self._judged(member["decision"], news.get(bytes(member["tag"]), ()), member["lane"], said)
+            if judged.review:
+                found[member["lane"], member["event_id"]] = judged
+        return found
 
     def _news(self, tags: set[bytes], since: float) -> dict[bytes, tuple[tuple[str, str], ...]]:
         """Tag → consents as they now stand, for people about whom something was learnt since."""
@@ -95,15 +121,15 @@ class Again:
         return found
 
     def _judge(
-        self, decision: str, consents: tuple[tuple[str, str], ...], lane: str, kept: bool = False
-    ) -> tuple[str, str]:
-        """What the policy in force says now, and why; `kept` when a person said that a disputed change holds. A situation of an older policy is found in its own table."""
+        self, decision: str, consents: tuple[tuple[str, str], ...], lane: str, said: frozenset[str] = frozenset()
+    ) -> Judged:
+        """What the policy in force says now, and why; `said` is what people said of this event. A situation of an older policy is found in its own table."""
         row = self.table.rows.get(decision) or decided_in(self.table.path.parent).get(decision)
         recipient = self.recipients.get(lane)
         if row is None or recipient is None:
-            return "defer", "the situation or the subscriber is not known any more"
+            return Judged("defer", "the situation or the subscriber is not known any more")
         facts = dict(row["facts"])
         facts |= {name: state for name, state in known_facts(dict(consents)).items() if name in facts}
-        facts |= {"conflict": False, "reviewed": True} if kept else {}
+        facts |= ({"conflict": False} if "keep" in said else {}) | ({"reviewed": True} if "release" in said else {})
         again = decide(self.table.policy, facts, recipient)
-        return again.outcome, again.reasons[0]
+        return Judged(again.outcome, again.reasons[0], again.review, frozenset(again.redact))

@@ -68,7 +68,7 @@ def verdicts(policy: Policy, facts: Mapping[str, Value], recipient: Recipient) -
 def _decide(policy: Policy, facts: Mapping[str, Value], recipient: Recipient) -> Decision:
     every = verdicts(policy, facts, recipient)
     counted = [verdict for verdict in every if policy.enforced(verdict.rule.anchor, facts)]
-    outcome, full = _outcome(counted), _outcome(every)
+    outcome, full = outcome_of(counted), outcome_of(every)
     telling = [verdict for verdict in counted if _tells(verdict, outcome)]
     effects = [verdict.rule.effect for verdict in counted if verdict.tightens]
     change_type = facts.get("change_type")
@@ -96,7 +96,8 @@ def _decide(policy: Policy, facts: Mapping[str, Value], recipient: Recipient) ->
     )
 
 
-def _outcome(said: Iterable[Verdict]) -> str:
+def outcome_of(said: Iterable[Verdict]) -> str:
+    """deny > defer > allow."""
     words = {verdict.says for verdict in said}
     return "deny" if "deny" in words else "defer" if "defer" in words else "allow"
 

@@ -19,6 +19,8 @@ SHORTEST, LONGEST = 14, 19
 _FARTHEST = 64  # digits of a number that are looked at; what is longer is no card
 _LENGTHS = range(SHORTEST, LONGEST + 1)
 
+CUT = "\uffff"  # no character, so no text has it; one that does loses it before it is cut there
+
 # Issuer prefix and length together: Luhn alone flags nearly every second message without a card.
 _ISSUERS = "|".join(
     [
@@ -40,6 +42,7 @@ _ISSUERS = "|".join(
 )
 CARD = f"^(?:{_ISSUERS})$"
 
+_PLACED = f"(?<![0-9])0*+(?:{_ISSUERS})(?![0-9])"
 # Possessive, so that a long run of digits is walked once.
 _RUN = f"{DIGIT}(?:{GAP}{DIGIT}){{{SHORTEST - 1},}}+"
 # A UUID has enough digits for a card number by chance, and is none.
@@ -82,7 +85,14 @@ def mask(text: Column) -> Column:
 
     Digits become `*` inside strings and 9 in JSON numbers (so that the JSON stays JSON), except the last four.
     """
-    return F.when(suspect(text), _let(_without_codes(text), _mask_pieces)).otherwise(text)
+    clean = F.translate(text, CUT, "\ufffd")
+    return F.when(suspect(text), _let(_without_codes(clean), _mask_pieces)).otherwise(text)
+
+
+def has_whole(place: Column) -> Column:
+    """Whether a whole number of a place in a log is a card; masked, it would be another place, so no part of a number is looked at."""
+    found = F.transform(F.regexp_extract_all(place, F.lit(_PLACED), F.lit(0)), lambda n: F.regexp_replace(n, "^0+", ""))
+    return F.when(place.rlike(_PLACED), F.exists(found, _is_card)).otherwise(F.lit(False))
 
 
 def masked_body(body: Column) -> Column:
@@ -108,7 +118,7 @@ def _without_codes(text: Column) -> Column:
 
 def _mask_pieces(text: Column) -> Column:
     """Strings and what stands between them are masked by different rules, then put together again."""
-    between, strings = F.split(text, _STRING, -1), F.regexp_extract_all(text, F.lit(_STRING), F.lit(0))
+    between, strings = _cut(text, _STRING), F.regexp_extract_all(text, F.lit(_STRING), F.lit(0))
     pieces = F.flatten(F.zip_with(between, strings, lambda a, b: F.array(a, F.coalesce(b, F.lit("")))))
     return F.array_join(F.transform(pieces, _mask_piece), "")
 
@@ -149,7 +159,7 @@ def _mask_run(run: Column) -> Column:
     def with_ends(found: Column) -> Column:
         units, ends = found["units"], found["ends"]
         shown = F.transform(units, lambda unit, k: F.when(_hidden(ends, k), "*").otherwise(unit))
-        rebuilt = _interleaved(F.split(run, DIGIT, -1), shown)
+        rebuilt = _interleaved(_cut(run, DIGIT), shown)
         return F.when(F.exists(ends, lambda end: end > 0), rebuilt).otherwise(run)
 
     def with_units(units: Column) -> Column:
@@ -187,7 +197,12 @@ def _is_card(digits: Column) -> Column:
 def _replaced(text: Column, pattern: str, how: Callable[[Column], Column]) -> Column:
     """The text with everything that fits the pattern changed."""
     found = F.transform(F.regexp_extract_all(text, F.lit(pattern), F.lit(0)), how)
-    return _interleaved(F.split(text, pattern, -1), found)
+    return _interleaved(_cut(text, pattern), found)
+
+
+def _cut(text: Column, pattern: str) -> Column:
+    """What stands before, between and after the matches; `split` would compile the pattern anew for every text."""
+    return F.split(F.regexp_replace(text, pattern, CUT), CUT, -1)
 
 
 def _interleaved(outer: Column, inner: Column) -> Column:
@@ -208,9 +223,11 @@ _PARTS_RE = python(r"([0-9]++)(?:\.([0-9]++))?+(?:[eE]\+?+(-?[0-9]++))?+")
 
 def mask_text(text: str) -> tuple[str, bool]:
     """The Python twin of `mask`: the text as it may be written, and whether that differs."""
-    masked = _CODE_FIELD_RE.sub("", text) if _CODE_HINT_RE.search(text) else text
-    if _RUN_RE.search(masked) or _POWER_RE.search(masked):
-        masked = _pieces(masked)
+    coded = _CODE_HINT_RE.search(text)
+    if not coded and not _RUN_RE.search(text) and not _POWER_RE.search(text):
+        return text, False
+    clean = text.replace(CUT, "\ufffd")
+    masked = _pieces(_CODE_FIELD_RE.sub("", clean) if coded else clean)
     return masked, masked != text
 
 

@@ -113,6 +113,9 @@ class FieldRule(Model):
         Field(alias="class", description="how protected the value is: public, internal, personal or sensitive"),
     ] = "personal"
     consent: Consent | None = None
+    token: (
+        Annotated[Name, Field(description="the vendor whose payment tokens this field holds, like skyflow")] | None
+    ) = None
 
 
 Values = Annotated[tuple[Scalar, ...], Field(min_length=1, max_length=200, description="a list of values")]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidings.seal.digits import BACKSLASHES, DIGIT, GAP, ODD, PLAIN_GAP, digit, digits_of, python
+from tidings.seal.tokens import shielded, unshielded
 
 SHORTEST, LONGEST = 14, 19
 _FARTHEST = 64  # digits of a number that are looked at; what is longer is no card
@@ -42,7 +43,6 @@ _ISSUERS = "|".join(
 )
 CARD = f"^(?:{_ISSUERS})$"
 
-_PLACED = f"(?<![0-9])0*+(?:{_ISSUERS})(?![0-9])"
 # Possessive, so that a long run of digits is walked once.
 _RUN = f"{DIGIT}(?:{GAP}{DIGIT}){{{SHORTEST - 1},}}+"
 # A UUID has enough digits for a card number by chance, and is none.
@@ -71,6 +71,10 @@ _CODE_FIELD = rf"{_CODE}\s*+,|,\s*+{_CODE}|{_CODE}"
 _CODE_HINT = rf'"(?=[cdmpstvCDMPSTV])(?i:{_CODE_NAME})\\*+"\s*+:'
 # Where a run is long enough, its first fourteen digits are: begun at its start only, not at each of its digits.
 _RUN_HINT = f"(?<![0-9])[0-9](?:{PLAIN_GAP}[0-9]){{{SHORTEST - 1}}}+|{_POWER}"
+# A place rarely has this, though it is full of digits: a number of a card's length that begins as a card does.
+_PLACE_HINT = (
+    rf"(?<![0-9])0*+[2-9](?:{PLAIN_GAP}[0-9]){{{SHORTEST - 1},{LONGEST - 1}}}+(?![0-9])|{_POWER}|[0-9]{{13}}\.|{ODD}"
+)
 _WIDE_HINT = f"{DIGIT}(?:{GAP}{DIGIT}){{{SHORTEST - 1}}}+"
 
 
@@ -89,10 +93,22 @@ def mask(text: Column) -> Column:
     return F.when(suspect(text), _let(_without_codes(clean), _mask_pieces)).otherwise(text)
 
 
-def has_whole(place: Column) -> Column:
-    """Whether a whole number of a place in a log is a card; masked, it would be another place, so no part of a number is looked at."""
-    found = F.transform(F.regexp_extract_all(place, F.lit(_PLACED), F.lit(0)), lambda n: F.regexp_replace(n, "^0+", ""))
-    return F.when(place.rlike(_PLACED), F.exists(found, _is_card)).otherwise(F.lit(False))
+def places_by_card(place: Column) -> Column:
+    """Whether a card stands in a place in a log. Places are long numbers that must stay what they are, so only a number that is a card
+    as a whole counts, behind zeros at most; a slash ends a number.
+    """
+    text = F.translate(place, "/", "|")
+    runs = F.exists(F.regexp_extract_all(text, F.lit(_RUN), F.lit(0)), lambda run: _is_card(_bare(_digits_in(run))))
+    numbers = F.exists(F.regexp_extract_all(text, F.lit(_NUMBER), F.lit(0)), lambda number: _is_card(_whole(number)))
+    return F.when(text.rlike(_PLACE_HINT), runs | numbers).otherwise(F.lit(False))
+
+
+def _digits_in(run: Column) -> Column:
+    return digits_of(run, F.regexp_extract_all(run, F.lit(DIGIT), F.lit(0)))
+
+
+def _bare(digits: Column) -> Column:
+    return F.regexp_replace(digits, "^0+", "")
 
 
 def masked_body(body: Column) -> Column:
@@ -100,16 +116,19 @@ def masked_body(body: Column) -> Column:
     return mask(body)
 
 
-def masked_states(states: Column) -> Column:
+def masked_states(states: Column, entity: Column, tokens: Mapping[str, str]) -> Column:
     """`{state, masked}` for a struct of variants: the same fields as they may be kept, and whether anything changed.
 
-    The struct is masked as one text, so that the plan holds this machinery once.
+    The struct is masked as one text, so that the plan holds this machinery once. `tokens` says per table where attested tokens stand.
     """
 
     def kept(text: Column) -> Column:
-        return _let(mask(text), lambda m: F.struct(F.try_parse_json(m).alias("state"), (m != text).alias("masked")))
+        return _let(mask(text), lambda m: F.struct(_parsed(m).alias("state"), (m != text).alias("masked")))
 
-    return _let(F.to_json(states), kept)
+    def _parsed(masked: Column) -> Column:
+        return F.try_parse_json(unshielded(masked, tokens))
+
+    return _let(shielded(F.to_json(states), entity, tokens), kept)
 
 
 def _without_codes(text: Column) -> Column:
@@ -150,7 +169,7 @@ def _whole(number: Column) -> Column:
     before, after = F.regexp_extract(number, "^[0-9]+", 0), F.regexp_extract(number, r"\.([0-9]+)", 1)
     power = F.coalesce(F.regexp_extract(number, r"[eE]\+?(-?[0-9]+)", 1).try_cast("int"), F.lit(0))
     point = F.least(F.length(before) + power, F.lit(_FARTHEST))
-    return F.regexp_replace(F.rpad(F.concat(before, after), point, F.lit("0")), "^0+", "")
+    return _bare(F.rpad(F.concat(before, after), point, F.lit("0")))
 
 
 def _mask_run(run: Column) -> Column:
@@ -248,8 +267,15 @@ def _piece(piece: str) -> str:
     return _NUMBER_RE.sub(_number, piece if text else piece.replace("*", "9"))
 
 
+def _parts(number: str) -> tuple[str, str, str]:
+    """What stands before the point, after it, and in the exponent."""
+    found = _PARTS_RE.match(number)
+    assert found is not None
+    return found[1], found[2] or "", found[3] or ""
+
+
 def _number(found: re.Match[str]) -> str:
-    before, after, power = _PARTS_RE.findall(found[0])[0]
+    before, after, power = _parts(found[0])
     digits, point = before + after, min(len(before) + int(power or 0), _FARTHEST)
     whole = digits[: max(point, 0)].ljust(point, "0").lstrip("0")
     if not is_card(whole):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import cache
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tidings.seal.cards import has_whole, masked_states
+from tidings.seal.cards import masked_states, places_by_card
 from tidings.stages.decode import CORE, EMPTY, NAMED, TEXTS, Keys, decode, refused, skipped
 from tidings.stages.dialect import Dialect, load, names
 from tidings.stages.message import (
@@ -65,12 +65,17 @@ _CARRIED = ("source", "place", "arrived", "rank", "file", "line")
 
 
 def change(
-    messages: DataFrame, dialect: str, keys: Keys | None = None, heard: Collection[str] | None = None
+    messages: DataFrame,
+    dialect: str,
+    keys: Keys | None = None,
+    heard: Collection[str] | None = None,
+    tokens: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Every message as one or more changes; a bad message stays a row with its problem, a marker a row with its skip.
 
     `keys` names the key columns per entity for messages that carry no key (`*` stands for every other entity). Of all dialects
-    that `auto` recognises only those `heard` so far are decoded; a message in another one is UNHEARD.
+    that `auto` recognises only those `heard` so far are decoded; a message in another one is UNHEARD. `tokens` says per entity where
+    attested tokens stand, which are no cards.
     """
     wrappers, dialects = _candidates(dialect)
     body, parsed = F.col("body"), F.col("parsed")
@@ -92,7 +97,8 @@ def change(
     one = [F.lit(0).alias("ordinal"), F.get("changes", F.lit(0)).alias("core")]
     found = [F.posexplode("changes").alias("ordinal", "core")] if many else one
     several = decoded.select(*_CARRIED, "body", "sound", named, *found)
-    sealed = several.withColumn("sealed", F.when(F.col("core.suspect") & F.col("core.problem").isNull(), _sealed()))
+    looked_at = F.col("core.suspect") & F.col("core.problem").isNull()
+    sealed = several.withColumn("sealed", F.when(looked_at, _sealed(tokens or {})))
     judged = sealed.withColumn("core", _judged(F.col("core"), body))
     return judged.select(*[_column(field.name) for field in CHANGE.fields])
 
@@ -175,20 +181,24 @@ def _changes(dialects: list[Dialect], body: Column, keys: Keys, heard: Collectio
 def _judged(core: Column, body: Column) -> Column:
     """A change whose numbers lost digits when they were parsed is no change, nor is one that a card number names or places."""
     lossy = F.col("sound") & core["suspect"] & core["skip"].isNull() & inexact(body)
-    place = F.concat_ws(" ", *[core[name] for name in ("position", "ordering", "epoch")])
+    place = F.concat_ws("|", *[core[name] for name in ("position", "ordering", "epoch")])
     renamed = F.col("sealed.masked") & (F.to_json(_kept("key")) != core["key_json"])
     says = "a card number stands in the key; masked, it would name other records too"
     return (
         F.when(lossy, refused(problem("number_not_exact")))
         .when(renamed, refused(problem("card_in_key", "key", says)))
-        .when(has_whole(place), refused(problem("card_in_position", "position", "a card number stands for the place")))
+        .when(
+            places_by_card(place),
+            refused(problem("card_in_position", "position", "a card number stands for the place")),
+        )
         .otherwise(core)
     )
 
 
-def _sealed() -> Column:
+def _sealed(tokens: Mapping[str, str]) -> Column:
     """Key, images and names as they may be kept; only rows that look as if they held a card number come here."""
-    return masked_states(F.struct(*[F.col(f"core.{name}").alias(name) for name in (*IMAGES, *NAMED)]))
+    states = F.struct(*[F.col(f"core.{name}").alias(name) for name in (*IMAGES, *NAMED)])
+    return masked_states(states, F.col("core.entity"), tokens)
 
 
 def _kept(name: str, kind: str = "variant") -> Column:

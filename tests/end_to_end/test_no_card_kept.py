@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import gzip
 import json
+import os
 import re
 import sys
 import threading
@@ -119,12 +119,17 @@ def contents(path: Path) -> Iterator[bytes]:
         yield repr(found.read().to_pylist()).encode()
 
 
+def files(folder: Path) -> Iterator[Path]:
+    """Every file below; what vanishes meanwhile is no matter."""
+    for home, _, names in os.walk(folder):
+        yield from (Path(home) / name for name in names)
+
+
 def leaks(folder: Path) -> set[str]:
     wanted = [(card, form) for card in CARDS for form in forms(card)]
     return {
         f"{card} in {path.name}"
-        for path in folder.rglob("*")
-        if path.is_file()
+        for path in files(folder)
         for piece in contents(path)
         for card, form in wanted
         if form in piece
@@ -140,9 +145,8 @@ class Watch(threading.Thread):
 
     def run(self) -> None:
         while not self.over.wait(0.2):
-            with contextlib.suppress(OSError):
-                self.seen |= {path.name for path in self.folder.rglob("*") if path.is_file()}
-                self.found |= leaks(self.folder)
+            self.seen |= {path.name for path in files(self.folder)}
+            self.found |= leaks(self.folder)
 
 
 @pytest.fixture(scope="module")
@@ -179,9 +183,9 @@ def test_no_sealed_value_holds_one(ran: tuple[Small, Watch, str]) -> None:
     refused = store.arrow("quarantine").to_pylist()
     opened = [json.dumps(event["data"]) for event in events]
     opened += [body_of(settings.keyring, row).decode() for row in refused]
-    assert len(events) >= 5
+    assert len(events) >= 4
     assert all("card_masked" in event["flags"] for event in events)
-    assert {"card_in_key", "unknown_table"} <= {row["code"] for row in refused}
+    assert {"card_in_key", "card_in_position", "unknown_table"} <= {row["code"] for row in refused}
     assert [text for text in opened if any(card in digits(text) for card in CARDS)] == []
     assert not any("737" in text for text in opened)
 

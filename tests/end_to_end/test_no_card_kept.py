@@ -145,7 +145,7 @@ class Watch(threading.Thread):
 
     def run(self) -> None:
         while not self.over.wait(0.2):
-            self.seen |= {path.name for path in files(self.folder)}
+            self.seen |= {path.name for path in self.folder.glob("*")}
             self.found |= leaks(self.folder)
 
 
@@ -168,7 +168,7 @@ def test_no_card_is_on_disk_or_in_the_log(ran: tuple[Small, Watch, str]) -> None
     one, watch, said = ran
     assert leaks(one.data) == set()
     assert watch.found == set()
-    assert len(watch.seen) > 3
+    assert any(name.startswith("blockmgr-") for name in watch.seen)  # Spark's shuffle and spill files would stand here
     assert not any(form.decode("latin-1") in said for card in CARDS for form in forms(card))
 
 

@@ -14,7 +14,7 @@ from tidings.errors import Problem
 from tidings.reading import did_you_mean, listed, shown
 from tidings.yaml_lines import Document, Place, Value
 
-KEYS = ("version", "include", "rules")
+KEYS = ("version", "include", "rules", "engines")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,9 @@ class Policies:
     @property
     def version(self) -> str:
         """A digest of what the rules say; comments and spacing do not change it."""
-        said = {"versions": list(self.versions), "rules": [rule.data for rule in self.rules]}
+        said: dict[str, Value] = {"versions": list(self.versions), "rules": [rule.data for rule in self.rules]}
+        if engines := [document.data["engines"] for document in self.documents if "engines" in document.data]:
+            said["engines"] = engines
         text = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -133,10 +135,13 @@ def _shape(document: Document) -> list[Problem]:
         for key in data
         if key not in KEYS
     ]
-    if "rules" not in data and "include" not in data:
+    if not {"rules", "include", "engines"} & set(data):
         problems.append(
             say((), "missing_key", "neither rules nor include", "one of them", "Add `rules:` or `include:`.")
         )
+    engines = data.get("engines", [])
+    if not isinstance(engines, list) or not all(isinstance(engine, dict) for engine in engines):
+        problems.append(say(("engines",), "wrong_type", "another shape", "a list of engines", "Write `- kind: …`."))
     if "version" in data and not isinstance(data["version"], str):
         problems.append(say(("version",), "wrong_type", "a value that is not text", "text", "Put it in quotes."))
     include = data.get("include", [])

@@ -11,7 +11,7 @@ from tidings.abilities import abilities
 from tidings.errors import ConfigurationError, Problem
 from tidings.gate import cesql
 from tidings.gate.facts import PAIRED, RECIPIENT_FACTS, complete, derive
-from tidings.gate.policy import Policy, Recipient
+from tidings.gate.policy import Engine, Policy, Recipient
 from tidings.gate.rule_reader import Reading
 from tidings.gate.rules import Rule, judge
 from tidings.gate.statutes import Statute, read_statutes
@@ -47,8 +47,19 @@ def examine_policy(settings: Settings) -> tuple[Policy, list[Problem]]:
     version = next((text for text in settings.policies.versions if text), "unversioned")
     people = tuple(recipient(settings, name) for name in sorted(settings.subscribers))
     cited = {name for rule in rules for name in rule.statutes}
-    kept = {name: statute for name, statute in sorted(statutes.items()) if name in cited}
-    return Policy(version, tuple(rules), kept, people, settings.entities), problems
+    engines, wrong = _engines(settings, statutes)
+    problems += wrong
+    kept = {name: statute for name, statute in sorted(statutes.items()) if engines or name in cited}
+    return Policy(version, tuple(rules), kept, people, settings.entities, engines=engines), problems
+
+
+def _engines(settings: Settings, statutes: Mapping[str, Statute]) -> tuple[tuple[Engine, ...], list[Problem]]:
+    """Most folders have none, and should not wait for what reads them."""
+    if not any("engines" in document.data for document in settings.policies.documents):
+        return (), []
+    from tidings.engines.configured import configured
+
+    return configured(settings, statutes)
 
 
 def starter_policy() -> Policy:

@@ -1,0 +1,49 @@
+"""A Cerbos server: the recipient is the principal, the event the resource, and outputs of the rules that were met are findings.
+
+Cerbos takes a condition that fails for one that is not met and does not tell, so a policy must ask for null before it compares; what
+its schemas find wrong is told, and is no answer here. It refuses what nothing allows: an action nothing allows and no output
+explains is no answer either. `{"revision": …}` is the output of a rule that is always met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tidings.engines.answers import Broken
+from tidings.engines.server import asked, same
+
+ACTION = "receive"
+
+
+def connect(url: str, revision: str, timeout_s: float, allow: Sequence[str]) -> Callable[[Mapping[str, Any]], object]:
+    def answer(question: Mapping[str, Any]) -> object:
+        body = {
+            "principal": {"id": "recipient", "roles": ["recipient"], "attr": question["recipient"]},
+            "resources": [
+                {"actions": [ACTION], "resource": {"kind": "event", "id": "event", "attr": question["facts"]}}
+            ],
+        }
+        said = asked(f"{url.rstrip('/')}/api/check/resources", body, timeout_s, allow)
+        results = said.get("results")
+        if not isinstance(results, list) or len(results) != 1 or not isinstance(results[0], dict):
+            raise Broken("the server's answer holds no result")
+        return _findings(results[0], revision)
+
+    return answer
+
+
+def _findings(result: Mapping[str, Any], revision: str) -> list[object]:
+    if result.get("validationErrors"):
+        raise Broken("the facts do not fit the server's schemas")
+    said = [each.get("val") for each in result.get("outputs") or () if isinstance(each, dict)]
+    told = [value for value in said if isinstance(value, dict) and set(value) == {"revision"}]
+    same(told[0]["revision"] if told else None, revision)
+    found = [value for value in said if value not in told]
+    effect = (result.get("actions") or {}).get(ACTION)
+    blocked = any(isinstance(each, dict) and each.get("outcome") in ("deny", "defer", "review") for each in found)
+    if effect == "EFFECT_DENY" and not blocked:
+        raise Broken("it was denied and no output says why")
+    if effect not in ("EFFECT_ALLOW", "EFFECT_DENY"):
+        raise Broken("no effect")
+    return found

@@ -1,0 +1,41 @@
+"""Oso's Polar in this machine; legacy: the library is not developed any more. Every answer to `finding(facts, recipient, found)`.
+
+Unknown facts are nil. A name that is not a fact raises in Polar, and so does a rule that runs for too long: both are no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tidings.engines.answers import Broken
+
+EXTRA = "oso"
+MODULE = "oso"
+
+
+def load(files: Mapping[str, str]) -> Callable[[Mapping[str, Any]], object]:
+    from oso import Oso, OsoError, Variable
+
+    oso = Oso()
+    try:
+        oso.load_str("\n".join(files.values()))
+    except OsoError as error:
+        raise Broken(f"{', '.join(files)}: {' '.join(str(error).split())[:200]}") from None
+
+    def answer(question: Mapping[str, Any]) -> object:
+        asked = question["facts"], question["recipient"], Variable("found")
+        return [_plain(each["bindings"]["found"]) for each in oso.query_rule("finding", *asked)]
+
+    return answer
+
+
+def _plain(value: Any) -> Any:
+    """Polar hands back its own values; only plain data leaves here."""
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, str | int | float | bool) or value is None:
+        return value
+    raise Broken(f"a finding that holds a {type(value).__name__}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from tidings.engines.answers import Broken, Unanswered
 from tidings.engines.findings import failed, rules_of, weighed
-from tidings.gate.facts import DERIVED, FACTS, PAIRED, RECIPIENT_FACTS, Value, known
+from tidings.gate.facts import DERIVED, FACTS, MANY, PAIRED, RECIPIENT_FACTS, UNKNOWN, Value, known
 from tidings.gate.policy import ALWAYS
 from tidings.gate.rules import RecipientFacts, Verdict
 from tidings.gate.statutes import Statute
@@ -66,5 +66,8 @@ def question(given: frozenset[str], facts: Mapping[str, Value], recipient: Recip
     about: dict[str, Any] = {}
     for name in RECIPIENT_FACTS:
         value = recipient.get(name) if name == "approved" or have.issuperset(PAIRED.get(name, ())) else None
-        about[name] = list(value) if isinstance(value, tuple | frozenset) else None if value == "unknown" else value
+        if name in MANY:
+            about[name] = list(value) if isinstance(value, list | tuple | frozenset) else []
+        else:
+            about[name] = None if value == UNKNOWN else value
     return {"facts": told, "recipient": about}

@@ -88,7 +88,6 @@ def rules_of(found: object, anchors: Sequence[str], statutes: Mapping[str, Statu
         raise Broken("the answer is not a list of findings")
     if len(found) > MAX_FINDINGS:
         raise Broken(f"more than {MAX_FINDINGS} findings")
-    unique: dict[tuple[str, str], Rule] = {}
     for entry in found:
         if not isinstance(entry, dict):
             raise Broken("a finding that is not an object")
@@ -97,9 +96,21 @@ def rules_of(found: object, anchors: Sequence[str], statutes: Mapping[str, Statu
             raise Broken(f"a finding with the key {unknown[0][:40]!r}, which is none of {', '.join(sorted(KEYS))}")
         if any(isinstance(value, str) and len(value) > MAX_TEXT for value in entry.values()):
             raise Broken(f"a finding with a text longer than {MAX_TEXT:,} letters")
-        rule = Finding(Document("finding", {}, {}), statutes).found(entry, anchors)
-        unique[rule.id, json.dumps(entry, sort_keys=True)] = rule
-    return [unique[key] for key in sorted(unique)]
+    merged = _merged(found)
+    rules = [Finding(Document("finding", {}, {}), statutes).found(entry, anchors) for entry in merged]
+    return sorted(rules, key=lambda rule: rule.id)
+
+
+def _merged(found: Sequence[dict[str, object]]) -> list[dict[str, object]]:
+    """Findings that differ in nothing but a missing fact are one: a language of fixed texts has to name them one by one."""
+    merged: dict[tuple[bool, str], dict[str, object]] = {}
+    for entry in found:
+        missing = entry.get("missing")
+        rest = json.dumps({key: value for key, value in entry.items() if key != "missing"}, sort_keys=True)
+        kept = merged.setdefault((bool(missing), rest), dict(entry))
+        if isinstance(missing, list) and isinstance(before := kept.get("missing"), list):
+            kept["missing"] = [*before, *(name for name in missing if name not in before)]
+    return [merged[key] for key in sorted(merged)]
 
 
 def weighed(rules: Sequence[Rule], facts: Mapping[str, Value], recipient: RecipientFacts) -> list[Verdict]:

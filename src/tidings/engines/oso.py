@@ -6,6 +6,7 @@ Unknown facts are nil. A name that is not a fact raises in Polar, and so does a 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from tidings.engines.answers import Broken
@@ -24,7 +25,8 @@ def load(files: Mapping[str, str]) -> Callable[[Mapping[str, Any]], object]:
         raise Broken(f"{', '.join(files)}: {' '.join(str(error).split())[:200]}") from None
 
     def answer(question: Mapping[str, Any]) -> object:
-        asked = question["facts"], question["recipient"], Variable("found")
+        # Objects, not dictionaries: of those a name that does not exist would only fail to match, and object to nothing.
+        asked = SimpleNamespace(**question["facts"]), SimpleNamespace(**question["recipient"]), Variable("found")
         return [_plain(each["bindings"]["found"]) for each in oso.query_rule("finding", *asked)]
 
     return answer

@@ -1,0 +1,132 @@
+"""One policy in every language: whatever the engine, the decisions are those of our own rules; and no failure is an allowance."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from engine_servers import Server, cerbos, opa
+
+from examples.shop import prepare
+from tidings import settings as folder
+from tidings.errors import ConfigurationError, Problem
+from tidings.gate.decide import Decision, Policy, Recipient, decide
+from tidings.gate.loading import described, examine_policy, load_policy
+
+HERE = Path(__file__).parent / "engines"
+FACTS = ["jurisdiction", "personal", "duty", "consent_email", "phi", "material"]
+ANCHORS = ["privacy", "channel", "vertical", "governance"]
+LOCAL = {
+    "rego": ["gate.rego"],
+    "cedar": ["gate.cedar"],
+    "casbin": ["gate.conf", "gate.csv"],
+    "oso": ["gate.polar"],
+}
+KINDS = (*LOCAL, "opa", "cerbos")
+RECIPIENTS = [
+    described(facts, name)
+    for name, facts in {
+        "mailer": {"role": "marketing", "region": "US", "dpa": True, "purposes": ["marketing"]},
+        "stranger": {"role": "ads", "region": "US", "dpa": False, "purposes": ["marketing", "ads"], "rate": 2.5},
+        "clinic": {"role": "service", "region": "DE", "dpa": True, "baa": True, "purposes": ["service"]},
+        "agent": {"role": "agent", "region": "US", "dpa": True, "llm": True, "zero_retention": True},
+        "model": {"role": "agent", "region": "IE", "dpa": False, "llm": True, "zero_retention": False},
+    }.items()
+]
+
+
+def situations() -> list[dict[str, object]]:
+    """A third of all combinations, always the same ones."""
+    changes = [
+        ("email", "update", "none"),
+        ("consent", "update", "withdrawn"),
+        ("consent", "update", "granted"),
+        ("consent", "update", "unknown"),
+        ("delete", "delete", "none"),
+    ]
+    names = ("personal", "jurisdiction", "consent_email", "phi", "material")
+    rest = itertools.product(
+        (True, False, None), (None, "DE", "US-CA", "BR"), ("granted", "withdrawn", None), (True, False), (True, False)
+    )
+    every = [
+        {"change_type": kind, "operation": what, "consent_state": state, "entity": "customer"}
+        | dict(zip(names, values, strict=True))
+        for (kind, what, state), values in itertools.product(changes, rest)
+    ]
+    return random.Random(4).sample(every, len(every) // 3)
+
+
+def written(at: Path, document: dict[str, object], **files: str) -> Path:
+    """An operator's folder with this policy."""
+    prepare.copy(at)
+    shutil.rmtree(at / "policy")
+    (at / "policy").mkdir()
+    (at / "policy" / "own.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    for name, text in files.items():
+        (at / "policy" / name).write_text(text, encoding="utf-8")
+    return at
+
+
+def loaded(at: Path) -> Policy:
+    return load_policy(folder.load(at, secrets=False))
+
+
+def asking(kind: str, source: dict[str, object]) -> dict[str, object]:
+    return {"version": "conformance", "engines": [{"kind": kind, "facts": FACTS, "anchor": ANCHORS, **source}]}
+
+
+@pytest.fixture(scope="module")
+def native(tmp_path_factory: pytest.TempPathFactory) -> Policy:
+    document = yaml.safe_load((HERE / "native.yaml").read_text(encoding="utf-8"))
+    return loaded(written(tmp_path_factory.mktemp("native") / "shop", document))
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[dict[str, Server]]:
+    """Started when first asked for."""
+    running: dict[str, Server] = {}
+    yield running
+    for server in running.values():
+        server.stop()
+
+
+def policy_in(kind: str, at: Path, servers: dict[str, Server]) -> Policy:
+    if kind in LOCAL:
+        files = {name: (HERE / name).read_text(encoding="utf-8") for name in LOCAL[kind]}
+        return loaded(written(at, asking(kind, {"files": [f"policy/{name}" for name in files]}), **files))
+    if kind not in servers:
+        servers[kind] = {"opa": opa, "cerbos": cerbos}[kind](HERE)
+    return loaded(written(at, asking(kind, {"url": servers[kind].url, "revision": "2026-11"})))
+
+
+def every(policy: Policy, recipients: list[Recipient]) -> list[Decision]:
+    return [decide(policy, situation, each) for situation in situations() for each in recipients]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_engine_decides_as_our_rules(
+    kind: str, native: Policy, tmp_path: Path, servers: dict[str, Server]
+) -> None:
+    policy = policy_in(kind, tmp_path / "shop", servers)
+    wanted, found = every(native, RECIPIENTS), every(policy, RECIPIENTS)
+    assert len(wanted) > 1_000
+    differing = [pair for pair in zip(wanted, found, strict=True) if pair[0] != pair[1]]
+    assert differing[:1] == []
+
+
+def test_the_grid_meets_every_rule_and_every_gap(native: Policy) -> None:
+    decisions = every(native, RECIPIENTS)
+    assert {decision.outcome for decision in decisions} == {"allow", "deny", "defer"}
+    assert {name for decision in decisions for name in decision.rules} >= {rule.id for rule in native.rules} - {"h"}
+    assert {decision.missing for decision in decisions} >= {
+        ("consent_email",),
+        ("personal",),
+        ("consent_state",),
+        ("consent_email", "consent_state", "jurisdiction"),
+    }
+    assert {True, False} == {decision.review for decision in decisions}

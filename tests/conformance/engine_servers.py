@@ -115,7 +115,13 @@ def _built(fresh: Path, module: str, version: str, package: str) -> str:
 
     def run(*words: str, at: Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*go_program, *words], cwd=at, env=surroundings, capture_output=True, text=True, check=False, timeout=BUILD_S
+            [*go_program, *words],
+            cwd=at,
+            env=surroundings,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=BUILD_S,
         )
 
     try:

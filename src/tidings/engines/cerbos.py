@@ -36,7 +36,10 @@ def connect(url: str, revision: str, timeout_s: float, allow: Sequence[str]) -> 
 def _findings(result: Mapping[str, Any], revision: str) -> list[object]:
     if result.get("validationErrors"):
         raise Broken("the facts do not fit the server's schemas")
-    said = [each.get("val") for each in result.get("outputs") or () if isinstance(each, dict)]
+    outputs = [each for each in result.get("outputs") or () if isinstance(each, dict)]
+    if any(each.get("error") for each in outputs):
+        raise Broken("an output could not be made")
+    said = [each.get("val") for each in outputs]
     told = [value for value in said if isinstance(value, dict) and set(value) == {"revision"}]
     same(told[0]["revision"] if told else None, revision)
     found = [value for value in said if value not in told]

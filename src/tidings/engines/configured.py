@@ -58,7 +58,9 @@ class _Reading:
         for key in self.entry:
             if key not in KEYS or key in (("url", "revision") if kind in LOCAL else ("files",)):
                 what_now = f"Remove it.{did_you_mean(key, KEYS)}"
-                self._wrong((key,), "unknown_key", f"a key that {kind} does not take", f"one of {listed(KEYS)}", what_now)
+                self._wrong(
+                    (key,), "unknown_key", f"a key that {kind} does not take", f"one of {listed(KEYS)}", what_now
+                )
         facts, anchors, seconds = self._facts(), self._anchors(), self._timeout()
         source = self._files() if kind in LOCAL else {key: self._text(key) for key in ("url", "revision")}
         if self.problems:
@@ -108,7 +110,9 @@ class _Reading:
     def _facts(self) -> frozenset[str]:
         names = self.entry.get("facts")
         if not isinstance(names, list):
-            self._wrong(("facts",), "missing_key", "no list of facts", "the facts the policy looks at", "Write `facts:`.")
+            self._wrong(
+                ("facts",), "missing_key", "no list of facts", "the facts the policy looks at", "Write `facts:`."
+            )
             return frozenset()
         for index, name in enumerate(names):
             if name not in FACTS and name not in DERIVED:
@@ -142,7 +146,9 @@ class _Reading:
     def _files(self) -> dict[str, str]:
         names = self.entry.get("files")
         if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-            self._wrong(("files",), "missing_key", "no list of files", "the policy's files", "Write `files: [policy/…]`.")
+            self._wrong(
+                ("files",), "missing_key", "no list of files", "the policy's files", "Write `files: [policy/…]`."
+            )
             return {}
         found = {}
         for index, name in enumerate(names):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tidings.engines.answers import Broken
 from tidings.gate.facts import DERIVED, FACTS, RECIPIENT_FACTS, Value
+from tidings.gate.policy import FAILED
 from tidings.gate.rule_reader import Reading
 from tidings.gate.rules import NO, YES, Effect, Every, RecipientFacts, Rule, Truth, Verdict, judge
 from tidings.gate.statutes import Statute
@@ -119,6 +120,6 @@ def weighed(rules: Sequence[Rule], facts: Mapping[str, Value], recipient: Recipi
 
 def failed(kind: str, anchors: Sequence[str], why: str) -> list[Verdict]:
     """A deferral for every anchor the engine speaks for: one in shadow must not hide that another was not judged."""
-    effect = Effect(outcome="defer", reason=f"policy_failed: {kind}: {why}")
+    effect = Effect(outcome="defer", reason=f"{FAILED}: {kind}: {why}")
     rules = [Rule("policy-failed", anchor, Every(()), Every(()), effect) for anchor in anchors]
     return [Verdict(rule, "defer", effect.reason) for rule in rules]

@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import IO
@@ -32,8 +33,12 @@ def serve(questions: IO[bytes], answers: IO[bytes]) -> None:
     answers.write(_told(load, LOAD_S))
     answers.flush()
     for line in questions if engine else ():
-        answers.write(_told(lambda line=line: engine[0](json.loads(line)), setup["timeout_s"]))
+        answers.write(_told(partial(_answered, engine[0], line), setup["timeout_s"]))
         answers.flush()
+
+
+def _answered(engine: Callable[[object], object], line: bytes) -> object:
+    return engine(json.loads(line))
 
 
 def _told(work: Callable[[], object], seconds: float) -> bytes:

@@ -18,18 +18,29 @@ MODULE = "oso"
 def load(files: Mapping[str, str]) -> Callable[[Mapping[str, Any]], object]:
     from oso import Oso, OsoError, Variable
 
-    oso = Oso()
+    oso: Any = Oso()
     try:
         oso.load_str("\n".join(files.values()))
     except OsoError as error:
-        raise Broken(f"{', '.join(files)}: {' '.join(str(error).split())[:200]}") from None
+        raise Broken(f"{', '.join(files)}: {_said(error)}") from None
 
     def answer(question: Mapping[str, Any]) -> object:
         # Objects, not dictionaries: of those a name that does not exist would only fail to match, and object to nothing.
         asked = SimpleNamespace(**question["facts"]), SimpleNamespace(**question["recipient"]), Variable("found")
-        return [_plain(each["bindings"]["found"]) for each in oso.query_rule("finding", *asked)]
+        try:
+            return [_plain(each["bindings"]["found"]) for each in oso.query_rule("finding", *asked)]
+        except OsoError as error:
+            raise Broken(_said(error)) from None
 
     return answer
+
+
+def _said(error: Exception) -> str:
+    """What went wrong without the way there, which would repeat the facts."""
+    lines = [
+        line for line in str(error).splitlines() if line and not line[0].isspace() and not line.startswith("trace")
+    ]
+    return (lines or ["an error"])[0][:200]
 
 
 def _plain(value: Any) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 from tidings.engines.answers import Broken
 
+PACKAGE = "tidings.gate"
 ENTRY = "tidings/gate/findings"
 EXTRA = "rego"
 MODULE = "regopy"
@@ -32,8 +33,11 @@ def load(files: Mapping[str, str]) -> Callable[[Mapping[str, object]], object]:
             raise Broken(_place(name, text, str(error))) from None
     try:
         bundle = rego.build(None, [ENTRY])
+        silent = str(rego.query(f"data.{PACKAGE}")) == "undefined"
     except Exception:
-        raise Broken(f"no rule {ENTRY.replace('/', '.')} could be compiled") from None
+        raise Broken(f"{PACKAGE} could not be compiled") from None
+    if silent:
+        raise Broken(f"no package {PACKAGE}")
 
     def answer(question: Mapping[str, object]) -> object:
         rego.set_input(question)

@@ -22,7 +22,8 @@ def asked(url: str, body: Mapping[str, Any], timeout_s: float, allow: Sequence[s
     if isinstance(answer, Fault):
         raise Unanswered(f"{answer.code}: {answer.detail}")
     if answer.status != 200:
-        raise (Unanswered if answer.status >= 500 else Broken)(f"the server answered {answer.status}")
+        # 500 is what a policy that fails gets; the others of its family come from what stands before the server.
+        raise (Unanswered if answer.status > 500 else Broken)(f"the server answered {answer.status}")
     try:
         found = json.loads(answer.body)
     except ValueError:

@@ -59,7 +59,9 @@ def verdicts(policy: Policy, facts: Mapping[str, Value], recipient: Recipient) -
     about = recipient.facts(facts)
     said = [judge(rule, facts, about) for rule in policy.rules]
     for engine in policy.engines:
-        said += engine.verdicts({name: facts.get(name) for name in (*engine.facts, *ALWAYS, *DERIVED, "reviewed")}, about)
+        said += engine.verdicts(
+            {name: facts.get(name) for name in (*engine.facts, *ALWAYS, *DERIVED, "reviewed")}, about
+        )
     return said
 
 

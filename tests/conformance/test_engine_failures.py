@@ -175,6 +175,15 @@ REFUSED = [
     (GOOD | {"facts": ["jurisdiction"]}, OWN, "own.rego", "unknown_fact", "jurisdiction"),
     (GOOD, OWN.replace("input.facts.personal", "input.fact.personal"), "own.rego", "unknown_fact", "input.facts"),
     (GOOD, OWN.replace("input.facts.personal", "input.recipient.dba"), "own.rego", "unknown_fact", "dpa"),
+    (
+        GOOD,
+        OWN.replace('"no"', '"# no"').replace("facts.personal", "facts.persona"),
+        "own.rego",
+        "unknown_fact",
+        "personal",
+    ),
+    (GOOD, OWN + "whole := input\n", "own.rego", "unknown_fact", "input.facts"),
+    (GOOD, OWN + 'name := "dpa"\nother := input.recipient[name]\n', "own.rego", "unknown_fact", "input.facts"),
     (GOOD, HEAD + "findings contains {\n", "own.yaml", "policy_broken", "read"),
     (GOOD, "package other\nimport rego.v1\nx := 1\n", "own.yaml", "policy_broken", "read"),
     ({"kind": "opa", "facts": [], "url": "http://127.0.0.1:1/v1/data/x"}, OWN, "own.yaml", "missing_key", "revision"),
@@ -191,6 +200,11 @@ def test_what_cannot_work_is_refused_with_its_place(
     assert found[0].file == f"policy/{file}"
     assert found[0].line > 0
     assert expected in found[0].expected
+
+
+def test_the_word_input_may_stand_in_texts_and_comments(tmp_path: Path) -> None:
+    text = OWN.replace('"no"', '"no input"') + "# input is what is asked\nraw := `input.x`\n"
+    assert problems_of(tmp_path / "shop", GOOD, **{"own.rego": text}) == []
 
 
 def test_a_missing_extra_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

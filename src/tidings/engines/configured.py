@@ -97,15 +97,14 @@ class _Reading:
         told = {"facts": {*facts, *roots(facts), *DERIVED, "change_type", "operation", "entity"}}
         told["recipient"] = set(RECIPIENT_FACTS)
         for file, text in files.items():
-            for number, line in enumerate(text.splitlines(), 1):
-                for found in names.finditer(line.split("#")[0]):
-                    part, name = found[1], found[2] or found[3]
-                    if part is None or name not in told[part]:
-                        expected = f"input.facts or input.recipient and one of {listed(told.get(part or 'facts', ()))}"
-                        what_now = "Mend the name, or add the fact to `facts:`."
-                        self.problems.append(
-                            Problem(file, number, found[0], "unknown_fact", found[0], expected, what_now)
-                        )
+            for found in names.finditer(text):
+                part, name = found[1], found[2] or found[3]
+                if not found[0].startswith("input") or (part is not None and name in told[part]):
+                    continue
+                line = text.count("\n", 0, found.start()) + 1
+                expected = f"input.facts or input.recipient and one of {listed(told[part or 'facts'])}"
+                what_now = "Mend the name, or add the fact to `facts:`."
+                self.problems.append(Problem(file, line, found[0], "unknown_fact", found[0], expected, what_now))
 
     def _facts(self) -> frozenset[str]:
         names = self.entry.get("facts")

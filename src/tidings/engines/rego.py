@@ -16,8 +16,11 @@ PACKAGE = "tidings.gate"
 ENTRY = "tidings/gate/findings"
 EXTRA = "rego"
 MODULE = "regopy"
-# How a policy names what it reads; anything else that begins with `input` could hide a name from the check.
-NAMES = re.compile(r"\binput\b(?:\.(facts|recipient)(?:\.([A-Za-z_]\w*)|\[\"([^\"]*)\"\]))?")
+# How a policy names what it reads; anything else that begins with `input` could hide a name from the check. Texts and comments
+# are met first, so that the word may stand in them.
+NAMES = re.compile(
+    r"#[^\n]*|`[^`]*`|\"(?:[^\"\\\n]|\\.)*\"|\binput\b(?:\.(facts|recipient)(?:\.([A-Za-z_]\w*)|\[\"([^\"]*)\"\]))?"
+)
 
 
 def load(files: Mapping[str, str]) -> Callable[[Mapping[str, object]], object]:

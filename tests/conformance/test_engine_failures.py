@@ -14,7 +14,9 @@ from test_engines import ANCHORS, FACTS, HERE, LOCAL, RECIPIENTS, asking, loaded
 from tidings import settings as folder
 from tidings.engines import rego
 from tidings.errors import Problem
+from tidings.gate.again import Again
 from tidings.gate.decide import Decision, Policy, decide
+from tidings.gate.decisions import DecisionTable
 from tidings.gate.loading import examine_policy
 from tidings.gate.policy import Mode
 
@@ -241,6 +243,46 @@ def test_the_process_may_die_and_comes_back(tmp_path: Path) -> None:
     os.kill(worker._process.pid, signal.SIGKILL)
     failed(said(found), "its process ended")
     assert said(found).outcome == "deny"
+
+
+def test_a_failure_is_not_remembered_at_the_second_look(tmp_path: Path) -> None:
+    """A pair that waits because an engine was away is decided as soon as it is back."""
+    found = policy(tmp_path / "shop", "rego", OWN)
+    table = DecisionTable(tmp_path / "decisions", found)
+    table.extend([EMAIL])
+    (situation,) = table.rows
+    lane = found.recipients[0].subscriber
+    again = Again(None, table)  # type: ignore[arg-type]
+    os.kill(found.engines[0].ask._process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
+    outcome, reason = again._judged(situation, (), lane)
+    assert (outcome, reason.partition(":")[0]) == ("defer", "policy_failed")
+    assert again._judged(situation, (), lane) == ("deny", "no")
+    assert again._kept.cache_info().currsize == 1
+
+
+def test_an_interrupted_question_leaves_no_answer_behind(tmp_path: Path) -> None:
+    """The answer to one question must never be taken for the answer to the next."""
+    text = OWN + 'findings contains {"rule": "b", "tags": ["late"]} if input.facts.change_type == "late"\n'
+    found = policy(tmp_path / "shop", "rego", text)
+    worker = found.engines[0].ask  # type: ignore[attr-defined]
+
+    class Interrupted:
+        def write(self, line: bytes) -> int:
+            return pipe.write(line)
+
+        def flush(self) -> None:
+            pipe.flush()
+            raise KeyboardInterrupt
+
+        def close(self) -> None:
+            pipe.close()
+
+    pipe = worker._process.stdin
+    worker._process.stdin = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        decide(found, EMAIL | {"change_type": "late"}, RECIPIENTS[0])
+    assert said(found).rules == ("a",)
+    assert said(found).tags == ()
 
 
 def test_a_failure_counts_for_the_anchors_that_are_enforced(tmp_path: Path) -> None:

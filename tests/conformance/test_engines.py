@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 import shutil
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -182,3 +183,37 @@ def test_a_server_whose_policy_fails_defers(kind: str, policy: object, why: str,
         server.stop()
     assert (decision.outcome, decision.rules) == ("defer", ("policy-failed",))
     assert why in decision.reasons[0]
+
+
+BLOCKS = {"rego": ["rego"], "cedar": ["cedar"], "casbin": ["ini", "csv"], "oso": ["polar"], "cerbos": ["yaml"]}
+SUFFIXES = {"ini": "conf"}
+
+
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_the_examples_of_the_docs_mean_what_they_say(kind: str, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "engines.md").read_text(encoding="utf-8")
+    words = "|".join(BLOCKS[kind])
+    blocks = [found for found in re.findall(rf"```({words})\n(.*?)```", page, re.DOTALL) if "engines:" not in found[1]]
+    files = {f"own.{SUFFIXES.get(word, word)}": text for word, text in reversed(blocks)}
+    engine: dict[str, object] = {"kind": kind, "facts": ["personal"], "timeout_ms": 10_000}
+    needed(kind)
+    if kind == "cerbos":
+        (tmp_path / "cerbos").mkdir()
+        (tmp_path / "cerbos" / "gate.yaml").write_text(files.pop("own.yaml"), encoding="utf-8")
+        server = cerbos(tmp_path)
+        engine |= {"url": server.url, "revision": "2026-11"}
+    else:
+        engine["files"] = [f"policy/{name}" for name in files]
+    policy = loaded(written(tmp_path / "shop", {"engines": [engine]}, **files))
+    email = {"change_type": "email", "operation": "update", "entity": "customer"}
+    try:
+        found = [decide(policy, {**email, "personal": personal}, RECIPIENTS[1]) for personal in (True, None, False)]
+    finally:
+        if kind == "cerbos":
+            server.stop()
+    assert [(each.outcome, each.rules, each.missing) for each in found] == [
+        ("deny", ("no-agreement",), ()),
+        ("defer", ("no-agreement",), ("personal",)),
+        ("allow", (), ()),
+    ]

@@ -69,10 +69,15 @@ class Worker:
         if process is None or process.stdin is None or process.stdout is None:
             raise Unanswered("its process is not there")
         line = b""
-        with contextlib.suppress(OSError):
+        try:
             process.stdin.write(json.dumps(question).encode() + b"\n")
             process.stdin.flush()
             line = process.stdout.readline(MAX_LINE)
+        except OSError:
+            pass  # it is gone; told below
+        except BaseException:
+            self._end()  # its answer may still come, and would be taken for that of the next question
+            raise
         if not line.endswith(b"\n"):
             raise Unanswered(self._obituary())
         answer = json.loads(line)

@@ -24,7 +24,7 @@ PROGRAMS = {
     "opa": ("github.com/open-policy-agent/opa", "v1.22.0", "."),
     "cerbos": ("github.com/cerbos/cerbos", "v0.50.0", "./cmd/cerbos"),
 }
-BUILD_S = 900
+BUILD_S = 2_000
 
 
 @dataclass

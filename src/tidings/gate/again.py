@@ -18,6 +18,7 @@ import pyarrow.dataset as ds
 from tidings.gate.decide import decide
 from tidings.gate.decisions import DecisionTable, decided_in
 from tidings.gate.facts import known_facts
+from tidings.gate.policy import FAILED
 from tidings.store import Store
 
 SLACK_S = 60.0  # clocks of the disk and of the process may differ by this much
@@ -43,7 +44,7 @@ class Again:
     ) -> None:
         self.store, self.table, self.resolved = store, table, resolved
         self.recipients = {one.subscriber: one for one in table.policy.recipients}
-        self._judged = lru_cache(maxsize=50_000)(self._judge)
+        self._kept = lru_cache(maxsize=50_000)(self._judge)
 
     def __call__(self, members: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Any]:
         news = self._news({bytes(m["tag"]) for m in members}, min(m["since"] for m in members) - SLACK_S)
@@ -120,6 +121,15 @@ class Again:
             found |= {row["event_id"]: row["decision"] for row in rows}
         return found
 
+    def _judged(
+        self, decision: str, consents: tuple[tuple[str, str], ...], lane: str, said: frozenset[str] = frozenset()
+    ) -> Judged:
+        """As `_judge`, remembered; but an engine that gave no answer may give one next time."""
+        try:
+            return self._kept(decision, consents, lane, said)
+        except _NoAnswer as silent:
+            return Judged("defer", str(silent))
+
     def _judge(
         self, decision: str, consents: tuple[tuple[str, str], ...], lane: str, said: frozenset[str] = frozenset()
     ) -> Judged:
@@ -132,4 +142,10 @@ class Again:
         facts |= {name: state for name, state in known_facts(dict(consents)).items() if name in facts}
         facts |= ({"conflict": False} if "keep" in said else {}) | ({"reviewed": True} if "release" in said else {})
         again = decide(self.table.policy, facts, recipient)
+        if again.outcome == "defer" and any(reason.startswith(FAILED) for reason in again.reasons):
+            raise _NoAnswer(again.reasons[0])
         return Judged(again.outcome, again.reasons[0], again.review, frozenset(again.redact))
+
+
+class _NoAnswer(Exception):
+    """What must not be remembered."""

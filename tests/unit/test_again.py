@@ -47,5 +47,17 @@ def test_and_hides_what_it_hides(tmp_path: Path) -> None:
     assert asked(tmp_path, LESS, 200.0) == {("esp", "e"): frozenset({"phone"})}
 
 
+def test_what_cannot_be_decided_now_waits(tmp_path: Path) -> None:
+    """Of this policy's own situations; one of an older policy lacks facts that nobody can add."""
+    ask = Rule("ask", "event", Every(()), Compare("consent_email", ("granted",)), Effect("deny", "because"))
+    assert asked(tmp_path, ask, 200.0) == {("esp", "e"): frozenset()}
+    table = DecisionTable(tmp_path, Policy("now", (ask,), {}, (ESP,)))
+    table.extend([EMAIL | {"consent_email": "withdrawn"}])
+    again = Told(None, table, in_force_since=200.0)  # type: ignore[arg-type]
+    again.decision = next(iter(table.rows))
+    again._news = lambda tags, since: {b"t": (("email", "unknown"),)}  # type: ignore[method-assign]
+    assert again([{"lane": "esp", "event_id": "e", "tag": b"t", "since": 100.0}]) == {("esp", "e"): "defer"}
+
+
 def test_what_was_decided_with_this_policy_is_not_decided_again(tmp_path: Path) -> None:
     assert asked(tmp_path, NO, 50.0) == {}

@@ -59,8 +59,15 @@ class Again:
                 continue
             judged = self._judged(decision, news.get(bytes(member["tag"]), ()), member["lane"])
             place = (member["lane"], member["event_id"])
-            verdicts[place] = ("refused", judged.reason) if judged.outcome == "deny" else judged.redact
+            if judged.outcome == "deny":
+                verdicts[place] = ("refused", judged.reason)
+            else:
+                verdicts[place] = "defer" if self._waits(decision, judged) else judged.redact
         return verdicts
+
+    def _waits(self, decision: str, judged: Judged) -> bool:
+        """A situation of an older policy lacks facts that nobody can add; it waits only while an engine gives no answer."""
+        return judged.outcome == "defer" and (decision in self.table.rows or judged.reason.startswith(FAILED))
 
     def deferred(self, members: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Any]:
         """Deferred pairs that can be decided by now: allowed, or refused with the reason; the rest goes on waiting."""

@@ -18,9 +18,10 @@ from tidings.lanes.lane import Lane, Tables
 from tidings.lanes.member import Delivery, Feed, Final, FinalName, PlannedCall
 from tidings.lanes.slices import Sealed, keys_of
 
-# Members about to be sent → (lane, event id) → how it ends and why; fields that must not go with it; or None to let it go.
+# Members about to be sent → (lane, event id) → how it ends and why; fields that must not go with it; "defer"; or None to let it go.
 Regate = Callable[
-    [Sequence[Mapping[str, Any]]], Mapping[tuple[str, str], tuple[FinalName, str] | frozenset[str] | None]
+    [Sequence[Mapping[str, Any]]],
+    Mapping[tuple[str, str], tuple[FinalName, str] | frozenset[str] | Literal["defer"] | None],
 ]
 # Deferred deliveries → (lane, event id) → "allow", how it ends and why, or None to go on waiting.
 Redecide = Callable[
@@ -64,7 +65,11 @@ class Gate:
             gone = {m.event_id for m in call.members if (call.lane, m.event_id) in stopped}
             left = machine.withdraw(lane.state, call, gone) if gone else call
             for event_id in sorted(gone):
-                ends += _end(lane, event_id, *stopped[call.lane, event_id], now)
+                verdict = stopped[call.lane, event_id]
+                if verdict is None:
+                    machine.defer(lane.state, event_id)
+                else:
+                    ends += _end(lane, event_id, *verdict, now)
             if left is None:
                 continue
             kept.append(left)
@@ -123,9 +128,9 @@ class Gate:
         lanes: Mapping[str, Lane],
         calls: Sequence[PlannedCall],
         keys: Mapping[tuple[Feed, str], Sealed],
-    ) -> tuple[dict[tuple[str, str], tuple[FinalName, str]], dict[tuple[str, str], frozenset[str]]]:
-        """What may not leave and why; and what leaves with less."""
-        stopped: dict[tuple[str, str], tuple[FinalName, str]] = {}
+    ) -> tuple[dict[tuple[str, str], tuple[FinalName, str] | None], dict[tuple[str, str], frozenset[str]]]:
+        """What may not leave and why, None for what has to wait; and what leaves with less."""
+        stopped: dict[tuple[str, str], tuple[FinalName, str] | None] = {}
         hidden: dict[tuple[str, str], frozenset[str]] = {}
         rows = []
         for call in calls:
@@ -139,7 +144,7 @@ class Gate:
             if isinstance(verdict, frozenset):
                 hidden[place] = verdict
             elif verdict is not None:
-                stopped[place] = verdict
+                stopped[place] = None if verdict == "defer" else verdict
         return stopped, hidden
 
 

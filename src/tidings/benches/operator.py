@@ -23,8 +23,33 @@ fields:
   tier: {type: tier, class: internal}
   marketing_consent: {type: consent, class: internal, consent: {class: marketing, channel: email, purpose: marketing}}
 """
-# Engine → a policy that looks at what ours look at, and the document that puts it in force.
-ENGINES: dict[str, tuple[str, str]] = {}
+# Engine → a policy in its language.
+ENGINES: dict[str, str] = {
+    "rego": """\
+package tidings.gate
+
+import rego.v1
+
+findings contains {
+	"rule": "bench-no-agreement", "outcome": "deny", "reason": "there is no agreement with this recipient",
+	"missing": [name | some name; {"personal": input.facts.personal}[name] == null],
+} if {
+	input.facts.personal in {true, null}
+	input.recipient.dpa == false
+}
+""",
+    "cedar": """\
+permit (principal, action, resource);
+
+@id("bench-no-agreement") @reason("there is no agreement with this recipient")
+forbid (principal, action, resource)
+when { context.facts has personal && context.facts.personal && !context.recipient.dpa };
+
+@id("bench-no-agreement") @missing("personal") @reason("there is no agreement with this recipient")
+forbid (principal, action, resource)
+when { !(context.facts has personal) && !context.recipient.dpa };
+""",
+}
 ROLES = ("service", "marketing", "ads", "analytics", "loyalty", "warehouse")
 
 
@@ -61,9 +86,10 @@ def operator(
         )
     (root / "policy" / "rules.yaml").write_text(_rules(rules))
     if engine:
-        policy, engines = ENGINES[engine]
-        (root / "policy" / f"gate.{engine}").write_text(policy)
-        (root / "policy" / "engine.yaml").write_text(engines)
+        (root / "policy" / f"gate.{engine}").write_text(ENGINES[engine])
+        (root / "policy" / "engine.yaml").write_text(
+            f"engines: [{{kind: {engine}, files: [policy/gate.{engine}], facts: [personal, jurisdiction, consent_email]}}]\n"
+        )
     return load(root)
 
 

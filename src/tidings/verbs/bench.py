@@ -53,7 +53,11 @@ def gate(
 ) -> None:
     """The share of emit time that the gate takes, and how an operator with another policy engine compares."""
     from tidings.benches.gate import measure
+    from tidings.benches.operator import ENGINES
+    from tidings.errors import Refused
 
+    if engine and engine not in ENGINES:
+        raise Refused("engine", engine, "one of " + ", ".join(ENGINES), "Choose one of them.")
     _say(measure(events, subscribers, rules, engine=engine, say=note), as_json)
 
 

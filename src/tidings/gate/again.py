@@ -1,6 +1,6 @@
 """The gate at send: the decision is taken again with what is known of the person now. No Spark.
 
-What was allowed when the event was journaled may have been withdrawn since. Only rows of `subjects` that were committed after the
+What was allowed when the event was journaled may have been withdrawn since, or a stricter policy may have come into force. Only rows of `subjects` that were committed after the
 oldest member was journaled are read: older ones were part of its decision already. What leaves all the same leaves without the fields
 that the policy keeps from its recipient by now.
 """
@@ -18,6 +18,7 @@ import pyarrow.dataset as ds
 from tidings.gate.decide import decide
 from tidings.gate.decisions import DecisionTable, decided_in
 from tidings.gate.facts import known_facts
+from tidings.gate.policy import FAILED
 from tidings.store import Store
 
 SLACK_S = 60.0  # clocks of the disk and of the process may differ by this much
@@ -40,22 +41,23 @@ class Again:
         store: Store,
         table: DecisionTable,
         resolved: Callable[[], Mapping[str, frozenset[str]]] = dict,
+        in_force_since: float = 0.0,
     ) -> None:
-        self.store, self.table, self.resolved = store, table, resolved
+        self.store, self.table, self.resolved, self.in_force_since = store, table, resolved, in_force_since
         self.recipients = {one.subscriber: one for one in table.policy.recipients}
-        self._judged = lru_cache(maxsize=50_000)(self._judge)
+        self._kept = lru_cache(maxsize=50_000)(self._judge)
 
     def __call__(self, members: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Any]:
         news = self._news({bytes(m["tag"]) for m in members}, min(m["since"] for m in members) - SLACK_S)
-        if not news:
-            return {}
-        decided = self._decisions([m for m in members if bytes(m["tag"]) in news])
+        # Something was learnt about the person, or the policy is another than the one it was decided with.
+        asked = [m for m in members if bytes(m["tag"]) in news or m["since"] < self.in_force_since]
+        decided = self._decisions(asked) if asked else {}
         verdicts: dict[tuple[str, str], Any] = {}
-        for member in members:
-            now, decision = news.get(bytes(member["tag"])), decided.get(member["event_id"])
-            if now is None or decision is None:
+        for member in asked:
+            decision = decided.get(member["event_id"])
+            if decision is None:
                 continue
-            judged = self._judged(decision, now, member["lane"])
+            judged = self._judged(decision, news.get(bytes(member["tag"]), ()), member["lane"])
             place = (member["lane"], member["event_id"])
             verdicts[place] = ("refused", judged.reason) if judged.outcome == "deny" else judged.redact
         return verdicts
@@ -120,6 +122,15 @@ class Again:
             found |= {row["event_id"]: row["decision"] for row in rows}
         return found
 
+    def _judged(
+        self, decision: str, consents: tuple[tuple[str, str], ...], lane: str, said: frozenset[str] = frozenset()
+    ) -> Judged:
+        """As `_judge`, remembered; but an engine that gave no answer may give one next time."""
+        try:
+            return self._kept(decision, consents, lane, said)
+        except _NoAnswer as silent:
+            return Judged("defer", str(silent))
+
     def _judge(
         self, decision: str, consents: tuple[tuple[str, str], ...], lane: str, said: frozenset[str] = frozenset()
     ) -> Judged:
@@ -132,4 +143,10 @@ class Again:
         facts |= {name: state for name, state in known_facts(dict(consents)).items() if name in facts}
         facts |= ({"conflict": False} if "keep" in said else {}) | ({"reviewed": True} if "release" in said else {})
         again = decide(self.table.policy, facts, recipient)
+        if again.outcome == "defer" and any(reason.startswith(FAILED) for reason in again.reasons):
+            raise _NoAnswer(again.reasons[0])
         return Judged(again.outcome, again.reasons[0], again.review, frozenset(again.redact))
+
+
+class _NoAnswer(Exception):
+    """What must not be remembered."""

@@ -14,7 +14,7 @@ from typing import Any
 from tidings.gate.clocks import Clock
 from tidings.gate.facts import ANCHORS, DERIVED, Value, complete, derive
 from tidings.gate.loading import load_policy
-from tidings.gate.policy import Policy, Recipient
+from tidings.gate.policy import ALWAYS, Policy, Recipient
 from tidings.gate.relevance import asked
 from tidings.gate.rules import ACKS, REACHES, SEMANTICS, Verdict, judge
 
@@ -61,7 +61,9 @@ def verdicts(policy: Policy, facts: Mapping[str, Value], recipient: Recipient) -
     about = recipient.facts(facts)
     said = [judge(rule, facts, about) for rule in asked(policy, facts)]
     for engine in policy.engines:
-        said += engine.verdicts({name: facts.get(name) for name in (*engine.facts, *DERIVED)}, about)
+        said += engine.verdicts(
+            {name: facts.get(name) for name in (*engine.facts, *ALWAYS, *DERIVED, "reviewed")}, about
+        )
     return said
 
 

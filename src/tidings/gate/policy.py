@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # Always part of a situation: subscriptions are made of them.
 ALWAYS = frozenset({"change_type", "operation", "entity"})
+FAILED = "policy_failed"  # how the reason begins when an engine gave no answer
 
 
 class Engine(Protocol):

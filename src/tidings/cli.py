@@ -33,7 +33,7 @@ VERBS = {
     "schemas": "schemas",
 }
 # The modules behind `tidings try`, which runs one step on what it is given.
-STEPS = ("try_decode", "try_detect", "try_gate")
+STEPS = ("try_decode", "try_detect", "try_gate", "try_deadline")
 
 UNEXPECTED = 70  # EX_SOFTWARE of sysexits.h
 

@@ -47,7 +47,8 @@ class Decisions:
     def decided(self, events: DataFrame, contracts: Mapping[str, Contract]) -> DataFrame:
         """Adds `decision`, `recipients`, `deadlines`, `anchors` and `deadline`; rows of other tables than the journal pass unharmed."""
         rows = events.withColumns(self._situation(contracts))
-        return decision(rows, self._frame(events.sparkSession), self._filters()).withColumns(_deadline())
+        frame, free = self._frame(events.sparkSession), self.table.policy.free_days
+        return decision(rows, frame, self._filters(), free).withColumns(_deadline())
 
     def _situation(self, contracts: Mapping[str, Contract]) -> dict[str, Column]:
         """The situation of an event, in the words of this policy; of other rows, nothing."""

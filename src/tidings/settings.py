@@ -119,7 +119,8 @@ class Settings:
     @cached_property
     def policy_version(self) -> str:
         """Changes when a rule in force or a law changes, the catalogue's or the operator's, and for no other reason."""
-        own = digest_of(sorted((self.directory / "policy" / "statutes").glob("*.*")))
+        policy = self.directory / "policy"
+        own = digest_of(sorted([*(policy / "statutes").glob("*.*"), *(policy / "calendars").glob("*.*")]))
         said = "\x1f".join((self.policies.version, catalogue_version(), own))
         return hashlib.sha256(said.encode()).hexdigest()[:16]
 

@@ -134,7 +134,7 @@ def decided(
 ) -> dict[str, dict[str, Any]]:
     """Event → subscriber → what the row and the table say together."""
     kept = Decided(table.path.parent)
-    rows = decision(events, decision_frame(events.sparkSession, table), filters).collect()
+    rows = decision(events, decision_frame(events.sparkSession, table), filters, table.policy.free_days).collect()
     return {row.event_id: {one["subscriber"]: SimpleNamespace(**one) for one in kept.recipients(row)} for row in rows}
 
 
@@ -155,7 +155,8 @@ def test_recipients_and_deadlines(spark: SparkSession, events: DataFrame, table:
     stop = found["stop"]["erp"]
     # Friday evening, Christmas and New Year's Day between: ten business days from the request, not from the event
     assert (stop.deadline, stop.priority, stop.semantics) == (datetime(2027, 1, 5, 23, 30), 0, "at-least-once")
-    assert found["gone"]["erp"].deadline == datetime(2027, 2, 28, 8, 0)
+    # a month from 31 January ends on Sunday 28 February, and so on Monday
+    assert found["gone"]["erp"].deadline == datetime(2027, 3, 1, 8, 0)
     assert set(found["gone"]) == {"erp", "klaviyo", "meta"}
     versions = {row.policy_version for row in decision(events, frame).collect()}
     assert versions == {POLICY.version}

@@ -1,19 +1,26 @@
-"""The native twin of `clocks.due`. Everything is reckoned in UTC microseconds and day numbers, whatever the session's zone."""
+"""The native twin of `clocks.due`: day numbers in the clock's zone, microseconds for hours, whatever the session's zone.
+
+A calendar that is not given, or a year it does not know, has no free weekdays: the end is earlier, never later.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from datetime import date
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from tidings.gate.clocks import CALENDARS, holidays
-
-CLOCK = "struct<unit:string,amount:int,origin:string,calendar:string,roll:boolean,since:int,until:int>"  # dates as day numbers
-_DAY = 86_400_000_000
-_MICROS = {"seconds": 1_000_000, "minutes": 60_000_000, "hours": 3_600_000_000, "days": _DAY}
+# Dates are day numbers.
+CLOCK = (
+    "struct<unit:string,amount:int,origin:string,calendar:string,roll:boolean,since:int,until:int,"
+    "zone:string,first_day:boolean,skip_hour:boolean,two_days:boolean>"
+)
+_DAY, _HOUR = 86_400_000_000, 3_600_000_000
+_MICROS = {"seconds": 1_000_000, "minutes": 60_000_000, "hours": _HOUR}
 _EPOCH = date(1970, 1, 1).toordinal()
+
+FreeDays = Mapping[str, Collection[date]]
 
 
 def day_number(iso: str) -> int | None:
@@ -21,22 +28,15 @@ def day_number(iso: str) -> int | None:
     return date.fromisoformat(iso).toordinal() - _EPOCH if iso else None
 
 
-def due(clock: Column, start: Column) -> Column:
-    """The last permitted instant of a CLOCK that starts at `start`; null when it was not in force then."""
-    micros = F.unix_micros(start)
-    day = _day(micros)
+def due(clock: Column, start: Column, free: FreeDays) -> Column:
+    """The last permitted instant of a CLOCK that starts at `start`; null when it was not in force then. `free` are the calendars' days."""
     return let(
-        F.struct(
-            clock.alias("clock"), micros.alias("micros"), day.alias("day"), (micros - day * F.lit(_DAY)).alias("rest")
+        F.struct(clock.alias("clock"), F.unix_micros(start).alias("micros"), _wall(start, clock).alias("wall")),
+        lambda at: let(
+            F.struct(*[at[name].alias(name) for name in ("clock", "micros", "wall")], _day(at["wall"]).alias("day")),
+            lambda known: _in_force(known, let(_free(known["clock"], free), lambda days: _end(known, days))),
         ),
-        _due,
     )
-
-
-def _day(micros: Column) -> Column:
-    """The UTC day number, in whole numbers: a quotient of doubles rounds the last microsecond of a day up."""
-    whole = micros - F.pmod(micros, F.lit(_DAY))
-    return F.call_function("div", whole, F.lit(_DAY)).cast("int")
 
 
 def let(value: Column, then: Callable[[Column], Column]) -> Column:
@@ -44,33 +44,76 @@ def let(value: Column, then: Callable[[Column], Column]) -> Column:
     return F.element_at(F.transform(F.array(value), then), 1)
 
 
-def _due(at: Column) -> Column:
-    clock = at["clock"]
-    day, amount = at["day"], clock["amount"]
-    length = F.lit(0)
-    for unit, size in _MICROS.items():
-        length = F.when(clock["unit"] == unit, F.lit(size)).otherwise(length)
-    month = F.unix_date(F.add_months(F.date_from_unix_date(day), amount))
-    worked = _walk(day + 1, amount * 2 + 30, amount, clock["calendar"])
-    end = F.when(clock["unit"] == "months", month).when(clock["unit"] == "business_days", worked)
-    micros = F.when(end.isNotNull(), end.cast("bigint") * F.lit(_DAY) + at["rest"]).otherwise(
-        at["micros"] + amount.cast("bigint") * length
-    )
-    rolled = F.when(clock["roll"], let(micros, lambda m: _rolled(m, clock["calendar"]))).otherwise(micros)
+def _wall(moment: Column, clock: Column) -> Column:
+    """What the wall clock shows in the clock's zone, as microseconds."""
+    micros = F.unix_micros(moment)
+    there = F.unix_micros(F.from_utc_timestamp(moment, clock["zone"]))
+    return F.when(F.coalesce(clock["zone"], F.lit("UTC")) == "UTC", micros).otherwise(there)
+
+
+def _instant(wall: Column, clock: Column) -> Column:
+    moment = F.timestamp_micros(wall)
+    there = F.to_utc_timestamp(moment, clock["zone"])
+    return F.when(F.coalesce(clock["zone"], F.lit("UTC")) == "UTC", moment).otherwise(there)
+
+
+def _day(micros: Column) -> Column:
+    """The day number, in whole numbers: a quotient of doubles rounds the last microsecond of a day up."""
+    whole = micros - F.pmod(micros, F.lit(_DAY))
+    return F.call_function("div", whole, F.lit(_DAY)).cast("int")
+
+
+def _in_force(at: Column, end: Column) -> Column:
+    clock, day = at["clock"], at["day"]
     started = clock["since"].isNull() | (clock["since"] <= day)
     ended = clock["until"].isNotNull() & (day > clock["until"])
-    return F.when(started & ~ended, F.timestamp_micros(rolled))
+    return F.when(started & ~ended, end)
 
 
-def _rolled(micros: Column, calendar: Column) -> Column:
-    day = _day(micros)
-    return _walk(day, F.lit(14), F.lit(1), calendar).cast("bigint") * F.lit(_DAY) + micros - day * F.lit(_DAY)
+def _end(at: Column, free: Column) -> Column:
+    rest = at["wall"] - at["day"].cast("bigint") * F.lit(_DAY)
+    by_day = _instant(_last_day(at, free).cast("bigint") * F.lit(_DAY) + rest, at["clock"])
+    return F.when(at["clock"]["unit"].isin(*_MICROS), _passed(at, free)).otherwise(by_day)
 
 
-def _walk(first: Column, length: Column, nth: Column, calendar: Column) -> Column:
+def _passed(at: Column, free: Column) -> Column:
+    """Hours, minutes and seconds pass as they do; only a second working day may hold the end back."""
+    clock, length = at["clock"], F.lit(0)
+    for unit, size in _MICROS.items():
+        length = F.when(clock["unit"] == unit, F.lit(size)).otherwise(length)
+    next_hour = at["micros"] - F.pmod(at["micros"], F.lit(_HOUR)) + F.lit(_HOUR)
+    begin = F.when(clock["skip_hour"], next_hour).otherwise(at["micros"])
+    end = F.timestamp_micros(begin + clock["amount"].cast("bigint") * length)
+    return F.when(clock["two_days"], _held_back(at, begin, end, free)).otherwise(end)
+
+
+def _held_back(at: Column, begin: Column, end: Column, free: Column) -> Column:
+    clock, second = at["clock"], _walk(at["day"] + 1, F.lit(14), F.lit(2), free)
+    rest = F.pmod(_wall(F.timestamp_micros(begin), clock), F.lit(_DAY))
+    later = _instant(second.cast("bigint") * F.lit(_DAY) + rest, clock)
+    return F.when(second > _day(_wall(end, clock)), later).otherwise(end)
+
+
+def _last_day(at: Column, free: Column) -> Column:
+    clock, day = at["clock"], at["day"]
+    amount, first = clock["amount"], F.coalesce(clock["first_day"].cast("int"), F.lit(0))
+    months = F.when(clock["unit"] == "years", amount * 12).otherwise(amount)
+    month = F.unix_date(F.add_months(F.date_from_unix_date(day), months)) - first
+    worked = _walk(day + 1 - first, amount * 2 + 30, amount, free)
+    counted = (
+        F.when(clock["unit"] == "business_days", worked)
+        .when(clock["unit"] == "days", day + amount - first)
+        .otherwise(month)
+    )
+    rolled = F.when(clock["roll"], let(counted, lambda end: _walk(end, F.lit(14), F.lit(1), free))).otherwise(counted)
+    second = _walk(day + 1, F.lit(14), F.lit(2), free)
+    return F.when(clock["two_days"], F.greatest(rolled, second)).otherwise(rolled)
+
+
+def _walk(first: Column, length: Column, nth: Column, free: Column) -> Column:
     """The nth working day among `length` days from `first` on."""
-    near = F.filter(_free(calendar), lambda h: h.between(first, first + length))
-    return let(near, lambda free: F.element_at(_working(first, length, free), nth))
+    near = F.filter(free, lambda day: day.between(first, first + length))
+    return let(near, lambda days: F.element_at(_working(first, length, days), nth))
 
 
 def _working(first: Column, length: Column, free: Column) -> Column:
@@ -80,11 +123,12 @@ def _working(first: Column, length: Column, free: Column) -> Column:
     )
 
 
-def _free(calendar: Column) -> Column:
-    """The holidays of a calendar as day numbers: one literal text each, because 400 literals would be built per batch."""
-    result = F.lit(None).cast("array<int>")
-    for name in CALENDARS:
-        numbers = ",".join(str(day.toordinal() - _EPOCH) for day in sorted(holidays(name)))
-        days = F.split(F.lit(numbers), ",").cast("array<int>") if numbers else F.array().cast("array<int>")
-        result = F.when(calendar == name, days).otherwise(result)
+def _free(clock: Column, free: FreeDays) -> Column:
+    """The free days of the clock's calendar: one literal text each, because 400 literals would be built per batch."""
+    result = F.array().cast("array<int>")
+    for name, listed in sorted(free.items()):
+        numbers = ",".join(str(day.toordinal() - _EPOCH) for day in sorted(listed))
+        if numbers:
+            days = F.split(F.lit(numbers), ",").cast("array<int>")
+            result = F.when(clock["calendar"] == name, days).otherwise(result)
     return result

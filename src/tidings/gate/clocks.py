@@ -1,22 +1,37 @@
-"""Statutory clocks: from a start and an amount to the last permitted instant; a plain Python form and its native twin.
+"""Statutory clocks: from a start and an amount to the last permitted instant; a plain Python form with a native twin.
 
-The day of the start is not counted. A deadline keeps the time of day of its start, which is never later than the end of the last
-day. Months are calendar months: the same-numbered day, or the last day of a shorter month. Business days leave out Saturdays,
-Sundays and the holidays of a named calendar; fewer holidays give an earlier, stricter date, so `weekends` is the default.
+Days, months and years are counted in the zone where the law holds, hours as they pass. The day of the start is not counted unless
+the law says that it is day 1. Months are calendar months: the same-numbered day, or the last day of a shorter month. A deadline
+keeps the time of day of its start, which is never later than the end of the last day. Hours never move to a working day.
 """
 
 from __future__ import annotations
 
 import calendar as months
-from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import cache
+from zoneinfo import ZoneInfo
 
-UNITS = ("seconds", "minutes", "hours", "days", "business_days", "months")
+from tidings.gate.calendars import CALENDARS, LIBRARY, Calendar, Calendars, working
+
+__all__ = [
+    "CALENDARS",
+    "INSTANTS",
+    "MAX_AMOUNT",
+    "ORIGINS",
+    "UNITS",
+    "Clock",
+    "due",
+    "last_day",
+    "local",
+    "rolled",
+    "unrolled",
+]
+
+INSTANTS = ("seconds", "minutes", "hours")  # what passes as time; everything else is counted in days
+UNITS = (*INSTANTS, "days", "business_days", "months", "years")
 ORIGINS = ("request", "event")
-CALENDARS = ("weekends", "us-federal", "us-ca", "ca-federal")
-FIRST_YEAR, LAST_YEAR = 2015, 2050
 # A native deadline walks a list of days: an amount beyond this is a mistake in the policy, not a law.
 MAX_AMOUNT = {
     "seconds": 31_622_400,
@@ -25,6 +40,7 @@ MAX_AMOUNT = {
     "days": 3_660,
     "business_days": 90,
     "months": 120,
+    "years": 10,
 }
 
 
@@ -39,108 +55,95 @@ class Clock:
     roll: bool = False
     since: str = ""  # first and last day (ISO) on which a start falls under this clock; empty means open
     until: str = ""
+    zone: str = "UTC"
+    first_day: bool = False  # the day of the start is day 1
+    skip_hour: bool = False  # the hour of the start is not counted
+    two_days: bool = False  # the window holds at least two working days
 
-    def in_force(self, start: datetime) -> bool:
-        day = start.date().isoformat()
-        return (not self.since or self.since <= day) and (not self.until or day <= self.until)
+    def in_force(self, day: date) -> bool:
+        return (not self.since or self.since <= day.isoformat()) and (not self.until or day.isoformat() <= self.until)
+
+    @property
+    def needs_calendar(self) -> bool:
+        return self.unit == "business_days" or self.two_days or (self.roll and self.unit not in INSTANTS)
 
     def __str__(self) -> str:
-        unit = self.unit.replace("_", " ")
-        return f"{self.amount} {unit if self.amount != 1 else unit[:-1]} from the {self.origin}"
+        return f"{spoken(self.unit, self.amount)} from the {self.origin}"
 
 
-def due(clock: Clock, start: datetime) -> datetime | None:
-    """The last permitted instant, or None when the law was not in force at the start."""
-    if not clock.in_force(start):
+def spoken(unit: str, amount: int) -> str:
+    words = unit.replace("_", " ")
+    return f"{amount} {words if amount != 1 else words[:-1]}"
+
+
+def due(clock: Clock, start: datetime, calendars: Calendars = LIBRARY) -> datetime | None:
+    """The last permitted instant, or None when the law was not in force at the start. A start without a zone is UTC, and so is its end."""
+    moment = start if start.tzinfo else start.replace(tzinfo=UTC)
+    wall = local(moment, clock.zone)
+    if not clock.in_force(wall.date()):
         return None
-    if clock.unit in ("seconds", "minutes", "hours", "days"):
-        end = start + timedelta(**{clock.unit: clock.amount})
-    elif clock.unit == "months":
-        end = add_months(start, clock.amount)
+    calendar = calendars[clock.calendar]
+    if clock.unit in INSTANTS:
+        end = _passed(clock, moment, calendar)
     else:
-        end = add_business_days(start, clock.amount, clock.calendar)
-    return _rolled(end, clock.calendar) if clock.roll else end
+        end = instant(datetime.combine(last_day(clock, wall.date(), calendar), wall.time()), clock.zone)
+    return end.astimezone(start.tzinfo) if start.tzinfo else end.replace(tzinfo=None)
 
 
-def add_months(start: datetime, amount: int) -> datetime:
-    year, month = divmod(start.year * 12 + start.month - 1 + amount, 12)
-    day = min(start.day, months.monthrange(year, month + 1)[1])
-    return start.replace(year=year, month=month + 1, day=day)
-
-
-def add_business_days(start: datetime, amount: int, calendar: str) -> datetime:
-    free, end = holidays(calendar), start
-    while amount > 0:
-        end += timedelta(days=1)
-        amount -= end.weekday() < 5 and end.date() not in free
+def _passed(clock: Clock, moment: datetime, calendar: Calendar) -> datetime:
+    """Hours, minutes and seconds pass as they do; only a second working day may hold the end back."""
+    begin = begins(clock, moment)
+    end = begin.astimezone(UTC) + timedelta(**{clock.unit: clock.amount})
+    if clock.two_days:
+        second = working(calendar, local(moment, clock.zone).date() + timedelta(days=1), 2)
+        if second > local(end, clock.zone).date():
+            return instant(datetime.combine(second, local(begin, clock.zone).time()), clock.zone)
     return end
 
 
-def _rolled(end: datetime, calendar: str) -> datetime:
-    free = holidays(calendar)
-    while end.weekday() >= 5 or end.date() in free:
-        end += timedelta(days=1)
-    return end
+def begins(clock: Clock, moment: datetime) -> datetime:
+    """When the hours begin to count."""
+    if not clock.skip_hour:
+        return moment
+    return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+
+
+def local(moment: datetime, zone: str) -> datetime:
+    """What the wall clock shows in the zone at that moment."""
+    return moment.astimezone(_zone(zone)).replace(tzinfo=None)
+
+
+def instant(wall: datetime, zone: str) -> datetime:
+    """The moment at which a wall clock shows this; a time that a change of clocks leaves out is read after it, a double one the first time."""
+    return wall.replace(tzinfo=_zone(zone)).astimezone(UTC)
 
 
 @cache
-def holidays(calendar: str) -> frozenset[date]:
-    """The free weekdays of a calendar over all the years we reckon with."""
-    makers = {"us-federal": _us_federal, "us-ca": _us_california, "ca-federal": _canada}
-    if calendar == "weekends":
-        return frozenset()
-    days = (day for year in range(FIRST_YEAR, LAST_YEAR + 1) for day in makers[calendar](year))
-    return frozenset(day for day in days if day.weekday() < 5)
+def _zone(name: str) -> ZoneInfo:
+    return ZoneInfo(name)
 
 
-def _us_federal(year: int) -> Iterable[date]:
-    fixed = [date(year, 1, 1), date(year + 1, 1, 1), date(year, 7, 4), date(year, 11, 11), date(year, 12, 25)]
-    if year >= 2021:
-        fixed.append(date(year, 6, 19))
-    yield from map(_observed, fixed)
-    yield from (_nth(year, 1, 0, 3), _nth(year, 2, 0, 3), _last(year, 5, 0), _nth(year, 9, 0, 1), _nth(year, 10, 0, 2))
-    yield _nth(year, 11, 3, 4)
+def last_day(clock: Clock, start: date, calendar: Calendar) -> date:
+    """The last day of a clock that is counted in days."""
+    end = rolled(clock, unrolled(clock, start, calendar), calendar)
+    return max(end, working(calendar, start + timedelta(days=1), 2)) if clock.two_days else end
 
 
-def _us_california(year: int) -> Iterable[date]:
-    fixed = [date(year, 1, 1), date(year, 3, 31), date(year, 7, 4), date(year, 11, 11), date(year, 12, 25)]
-    # A Saturday holiday is not moved for state offices; a Sunday one is kept on Monday.
-    yield from (day + timedelta(days=1) if day.weekday() == 6 else day for day in fixed)
-    thanksgiving = _nth(year, 11, 3, 4)
-    yield from (_nth(year, 1, 0, 3), _nth(year, 2, 0, 3), _last(year, 5, 0), _nth(year, 9, 0, 1), thanksgiving)
-    yield thanksgiving + timedelta(days=1)
+def unrolled(clock: Clock, start: date, calendar: Calendar) -> date:
+    """The last day as counted, whatever day it is."""
+    first = timedelta(days=int(clock.first_day))
+    if clock.unit == "business_days":
+        return working(calendar, start + timedelta(days=1) - first, clock.amount)
+    if clock.unit == "days":
+        return start + timedelta(days=clock.amount) - first
+    return add_months(start, clock.amount * (12 if clock.unit == "years" else 1)) - first
 
 
-def _canada(year: int) -> Iterable[date]:
-    fixed = [date(year, 1, 1), date(year, 7, 1), date(year, 11, 11), date(year, 12, 25), date(year, 12, 26)]
-    if year >= 2021:
-        fixed.append(date(year, 9, 30))
-    yield from fixed
-    victoria = date(year, 5, 25) - timedelta(days=date(year, 5, 25).weekday() or 7)
-    yield from (_easter(year) - timedelta(days=2), victoria, _nth(year, 9, 0, 1), _nth(year, 10, 0, 2))
+def rolled(clock: Clock, end: date, calendar: Calendar) -> date:
+    """The same day, or the next working day where the law moves an end on a free day."""
+    return working(calendar, end, 1) if clock.roll else end
 
 
-def _observed(day: date) -> date:
-    return day + timedelta(days={5: -1, 6: 1}.get(day.weekday(), 0))
-
-
-def _nth(year: int, month: int, weekday: int, nth: int) -> date:
-    first = date(year, month, 1)
-    return first + timedelta(days=(weekday - first.weekday()) % 7 + 7 * (nth - 1))
-
-
-def _last(year: int, month: int, weekday: int) -> date:
-    last = date(year, month, months.monthrange(year, month)[1])
-    return last - timedelta(days=(last.weekday() - weekday) % 7)
-
-
-def _easter(year: int) -> date:
-    """Western Easter Sunday (the anonymous Gregorian method)."""
-    golden, century, rest = year % 19, year // 100, year % 100
-    leap, skew = century // 4, century % 4
-    lunar = (century - (century + 8) // 25 + 1) // 3
-    epact = (19 * golden + century - leap - lunar + 15) % 30
-    weekday = (32 + 2 * skew + 2 * (rest // 4) - epact - rest % 4) % 7
-    shift = (golden + 11 * epact + 22 * weekday) // 451
-    month, day = divmod(epact + weekday - 7 * shift + 114, 31)
-    return date(year, month, day + 1)
+def add_months(start: date, amount: int) -> date:
+    year, month = divmod(start.year * 12 + start.month - 1 + amount, 12)
+    return date(year, month + 1, min(start.day, months.monthrange(year, month + 1)[1]))

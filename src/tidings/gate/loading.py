@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +13,16 @@ from tidings.abilities import abilities
 from tidings.errors import ConfigurationError, Problem
 from tidings.gate import cesql
 from tidings.gate.approvals import read_approvals
+from tidings.gate.calendars import LIBRARY, Calendars, missing_years, read_calendars
 from tidings.gate.contradictions import contradictions
 from tidings.gate.facts import PAIRED, RECIPIENT_FACTS, complete, derive
+from tidings.gate.own_clocks import with_own_clocks
 from tidings.gate.policy import Policy, Recipient
 from tidings.gate.rollout import modes, read_rollout
 from tidings.gate.rule_reader import Reading
 from tidings.gate.rules import Rule, judge
-from tidings.gate.statutes import Statute, read_statutes
+from tidings.gate.statute_reader import read_statutes
+from tidings.gate.statutes import Statute
 from tidings.policy import RuleDocument
 
 if TYPE_CHECKING:
@@ -40,8 +43,10 @@ def load_policy(settings: Settings) -> Policy:
 
 def examine_policy(settings: Settings) -> tuple[Policy, list[Problem]]:
     """The policy as far as it can be read, and what is wrong with it: for `check`."""
-    statutes, problems = catalogue_statutes(settings)
-    rules, wrong = compile_rules(settings.policies.rules, statutes)
+    calendars, problems = own_calendars(settings)
+    statutes, wrong = catalogue_statutes(settings)
+    problems += wrong
+    rules, wrong = compile_rules(settings.policies.rules, statutes, calendars)
     problems += wrong or contradictions(rules)
     for name, subscriber in sorted(settings.subscribers.items()):
         for said in cesql.check(subscriber.filter or "true"):
@@ -60,7 +65,8 @@ def examine_policy(settings: Settings) -> tuple[Policy, list[Problem]]:
     )
     cited = {name for rule in rules for name in rule.statutes}
     kept = {name: statute for name, statute in sorted(statutes.items()) if name in cited}
-    return Policy(version, tuple(rules), kept, people, settings.entities, modes(steps)), problems
+    policy = Policy(version, tuple(rules), kept, people, settings.entities, modes(steps), calendars=calendars)
+    return policy, [*problems, *_short_calendars(policy)]
 
 
 def starter_policy() -> Policy:
@@ -80,19 +86,39 @@ def catalogue_statutes(settings: Settings | None = None) -> tuple[dict[str, Stat
     """The catalogue's laws; the operator's own in policy/statutes/ replace those of the same id."""
     with as_file(files("tidings").joinpath("catalog/statutes")) as shelf:
         folders = {"catalog/statutes": shelf}
-        if settings is not None:
-            folders["policy/statutes"] = settings.directory / "policy" / "statutes"
-        return read_statutes(folders)
+        if settings is None:
+            return read_statutes(folders)
+        folders["policy/statutes"] = settings.directory / "policy" / "statutes"
+        calendars, _ = own_calendars(settings)
+        statutes, problems = read_statutes(folders, calendars)
+        statutes, wrong = with_own_clocks(statutes, settings.policies.documents, calendars)
+        return statutes, [*problems, *wrong]
+
+
+def own_calendars(settings: Settings) -> tuple[Calendars, list[Problem]]:
+    """The operator's calendars in policy/calendars/, and those of the library."""
+    return read_calendars(settings.directory / "policy" / "calendars", "policy/calendars")
+
+
+def _short_calendars(policy: Policy) -> Iterator[Problem]:
+    """A calendar that a rule counts by must know this year and the next: a year that is not there is never guessed."""
+    today = date.today()
+    for name in sorted(policy.counted):
+        gone = missing_years(policy.calendars[name], today, today.replace(year=today.year + 1, day=1))
+        if gone:
+            file = f"policy/calendars/{name}.yaml"
+            found = "no " + " and ".join(map(str, gone))
+            yield Problem(file, 1, "years", "calendar_year", found, "this year and the next", "Add their free days.")
 
 
 def compile_rules(
-    documents: Iterable[RuleDocument], statutes: Mapping[str, Statute]
+    documents: Iterable[RuleDocument], statutes: Mapping[str, Statute], calendars: Calendars = LIBRARY
 ) -> tuple[list[Rule], list[Problem]]:
     """Rules in the order given; a rule whose example does not give what it says is a problem like any other."""
     rules: list[Rule] = []
     problems: list[Problem] = []
     for written in documents:
-        reading = Reading(written.document, statutes)
+        reading = Reading(written.document, statutes, calendars)
         rule = reading.rule(written.place, written.data)
         problems += reading.problems
         if rule is None:

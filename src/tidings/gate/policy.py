@@ -6,9 +6,11 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import date
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tidings.gate.calendars import LIBRARY, Calendars
 from tidings.gate.categories import selected
 from tidings.gate.facts import FACTS, Value, known
 from tidings.gate.places import covers, known_place, transfer
@@ -127,6 +129,7 @@ class Policy:
     contracts: Mapping[str, Contract] = field(default_factory=dict)
     rollout: Mapping[str, Mode] = field(default_factory=dict)
     engines: tuple[Engine, ...] = ()
+    calendars: Calendars = LIBRARY
 
     @property
     def version(self) -> str:
@@ -143,8 +146,20 @@ class Policy:
             for name, contract in sorted(self.contracts.items())
         }
         modes = sorted((anchor, mode.mode, mode.share) for anchor, mode in self.rollout.items())
-        said = (rules, recipients, labels, modes, [engine.digest for engine in self.engines])
+        own = [(name, sorted(self.calendars[name].free)) for name in sorted(self.calendars.own)]
+        said = (rules, recipients, labels, modes, [engine.digest for engine in self.engines], own)
         return hashlib.sha256(repr(said).encode()).hexdigest()[:12]
+
+    @cached_property
+    def counted(self) -> frozenset[str]:
+        """The calendars that a clock of a rule counts by."""
+        clocks = [clock for rule in self.rules for clock in rule.effect.clocks]
+        return frozenset(clock.calendar for clock in clocks if clock.needs_calendar)
+
+    @cached_property
+    def free_days(self) -> dict[str, frozenset[date]]:
+        """Their free days: the same mapping every time, so that what is built on it is kept too."""
+        return {name: self.calendars[name].free for name in sorted(self.counted)}
 
     @cached_property
     def facts(self) -> tuple[str, ...]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidings.errors import Problem
+from tidings.gate.calendars import LIBRARY, Calendars
 from tidings.gate.categories import kinds
-from tidings.gate.clocks import CALENDARS, MAX_AMOUNT, ORIGINS, Clock
+from tidings.gate.clocks import MAX_AMOUNT, ORIGINS, Clock
 from tidings.gate.facts import ANCHORS, FACTS, MANY, RECIPIENT_FACTS, Fact, Value, fact_named, nearest
 from tidings.gate.rules import (
     ACKS,
@@ -48,6 +49,7 @@ class Reading:
 
     document: Document
     statutes: Mapping[str, Statute]
+    calendars: Calendars = LIBRARY
     problems: list[Problem] = field(default_factory=list)
 
     def rule(self, place: Place, entry: object) -> Rule | None:
@@ -172,8 +174,8 @@ class Reading:
         origin, calendar = entry.get("from", "request"), entry.get("calendar", "weekends")
         if origin not in ORIGINS:
             self._choice((*place, "from"), origin, ORIGINS)
-        if calendar not in CALENDARS:
-            self._choice((*place, "calendar"), calendar, CALENDARS)
+        if calendar not in self.calendars:
+            self._choice((*place, "calendar"), calendar, tuple(self.calendars))
         units = [unit for unit in (*MAX_AMOUNT, "statute", "sla") if unit in entry]
         if len(units) != 1:
             expected = "exactly one of " + ", ".join((*MAX_AMOUNT, "statute", "sla"))
@@ -186,6 +188,9 @@ class Reading:
             if statute is None:
                 self._unknown_statute((*place, "statute"), entry["statute"])
                 return (), False
+            if statute.bound != "deadline":
+                found = f"{statute.id}, whose window is no deadline but a {statute.bound}"
+                self._wrong((*place, "statute"), "deadline", found, "a statute with a deadline", "Cite it only.")
             return statute.clocks(str(origin)), statute.needs_sla
         unit, amount = units[0], entry[units[0]]
         if type(amount) is not int or not 0 < amount <= MAX_AMOUNT[unit]:

@@ -49,6 +49,7 @@ _text = pa.string()
 _texts = pa.list_(_text)
 _CLOCK = pa.struct(
     {"unit": _text, "amount": pa.int32(), "origin": _text, "calendar": _text, "roll": pa.bool_(), "since": pa.int32(), "until": pa.int32()}
+    | {"zone": _text, "first_day": pa.bool_(), "skip_hour": pa.bool_(), "two_days": pa.bool_()}
 )  # fmt: skip
 # `names` are the subscribers it concerns, `bounds` the clocks of each, by number; `reaching` those that a filter does not hold back.
 _ARROW = pa.schema(

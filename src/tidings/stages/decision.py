@@ -7,25 +7,33 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidings.gate.clock_columns import due, let
+from tidings.gate.clock_columns import FreeDays, due, let
 from tidings.stages.once import built_once
 
 
-def decision(events: DataFrame, decisions: DataFrame, filters: Mapping[str, Column] | None = None) -> DataFrame:
+def decision(
+    events: DataFrame,
+    decisions: DataFrame,
+    filters: Mapping[str, Column] | None = None,
+    free: FreeDays | None = None,
+) -> DataFrame:
     """Adds `recipients`, `deadlines`, `policy_version` and `anchors` to rows with `situation`, `decision`, `request_time` and `time`.
 
     `filters` are the subscribers' CESQL filters; one that does not match makes no pair, unless the decision reaches everyone.
+    `free` are the free days of the calendars that the clocks count by.
     A row whose situation is not in `decisions` keeps null `recipients`: decide it, extend the table, run the batch again.
     """
     known = decisions.select(
         "decision", "policy_version", "clocks", "names", "bounds", "reaching", "anchors", "tags", "reference"
     )
     joined = events.join(F.broadcast(known), "decision", "left")
-    told = joined.withColumns(_told_whom(NO_FILTERS if filters is None else filters)).withColumns(_until_when())
+    told = joined.withColumns(_told_whom(NO_FILTERS if filters is None else filters))
+    told = told.withColumns(_until_when(NO_CALENDARS if free is None else free))
     return told.drop("clocks", "names", "bounds", "reaching")
 
 
 NO_FILTERS: Mapping[str, Column] = {}
+NO_CALENDARS: FreeDays = {}
 
 
 @built_once
@@ -36,9 +44,9 @@ def _told_whom(filters: Mapping[str, Column]) -> dict[str, Column]:
 
 
 @built_once
-def _until_when() -> dict[str, Column]:
+def _until_when(free: FreeDays) -> dict[str, Column]:
     """Subscriber → the shortest of its clocks, where a clock runs; one that was not in force has no time and does not count."""
-    times = F.transform("clocks", lambda clock: due(clock, _start(clock)))
+    times = F.transform("clocks", lambda clock: due(clock, _start(clock), free))
     made = let(times, lambda at: F.transform("bounds", lambda bound: _shortest(bound, at)))
     told = F.map_filter(
         F.map_from_arrays("names", made), lambda name, at: at.isNotNull() & F.array_contains("recipients", name)

@@ -153,7 +153,7 @@ def _shown(decision: Decision, policy: Policy, moments: Mapping[str, datetime]) 
     ends = []
     for clock in decision.clocks:
         start = moments.get("time") if clock.origin == "event" else moments.get("request_time", moments.get("time"))
-        end = due(clock, start.astimezone(UTC)) if start else None
+        end = due(clock, start.astimezone(UTC), policy.calendars) if start else None
         ends += [end] if end else []
     laws = [policy.statutes[name] for name in decision.statutes if name in policy.statutes]
     shown = dataclasses.asdict(decision)

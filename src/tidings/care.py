@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from tidings.seal.keyfiles import KeyFiles
 from tidings.store import Store
 
-MANY = 64  # live files of a table before they are compacted
+MANY = 64  # live files of a table beyond one a month before they are compacted
 STATE = ("last_seen", "subjects")
 ATTESTED = ("journal", "attempts", "settled")
 OTHERS = ("quarantine", "identities")
@@ -21,7 +21,7 @@ def tend(store: Store, keys: KeyFiles, attested: Callable[[str], int | None] = l
     """Compact what has grown; `attested` says how far the ledger has read a table. Returns how many files went."""
     gone = 0
     for table in (*ATTESTED, *OTHERS, *STATE):
-        if len(store.files(table)) <= MANY:
+        if store.crowd(table) <= MANY:
             continue
         reduce = newest_only if table in STATE else None
         above = attested(table) if table in ATTESTED else None

@@ -18,6 +18,8 @@ from tidings.gate.contradictions import contradictions
 from tidings.gate.facts import PAIRED, RECIPIENT_FACTS, complete, derive
 from tidings.gate.own_clocks import with_own_clocks
 from tidings.gate.policy import Policy, Recipient
+from tidings.gate.retention import Retention
+from tidings.gate.retention_reader import read_retention
 from tidings.gate.rollout import modes, read_rollout
 from tidings.gate.rule_reader import Reading
 from tidings.gate.rules import Rule, judge
@@ -59,6 +61,8 @@ def examine_policy(settings: Settings) -> tuple[Policy, list[Problem]]:
     problems += wrong
     steps, wrong = read_rollout(settings.policies.documents, datetime.now(UTC).date())
     problems += wrong
+    _, wrong = read_retention(settings.policies.documents, rules, statutes)
+    problems += wrong
     people = tuple(
         replace(recipient(settings, name), approvals=None if approvals is None else approvals[name])
         for name in sorted(settings.subscribers)
@@ -67,6 +71,15 @@ def examine_policy(settings: Settings) -> tuple[Policy, list[Problem]]:
     kept = {name: statute for name, statute in sorted(statutes.items()) if name in cited}
     policy = Policy(version, tuple(rules), kept, people, settings.entities, modes(steps), calendars=calendars)
     return policy, [*problems, *_short_calendars(policy)]
+
+
+def load_retention(settings: Settings, policy: Policy) -> Retention:
+    """How long everything is kept, by the policy in force; its problems are those of the policy."""
+    statutes, _ = catalogue_statutes(settings)
+    retention, problems = read_retention(settings.policies.documents, policy.rules, statutes)
+    if problems:
+        raise ConfigurationError(problems)
+    return retention
 
 
 def starter_policy() -> Policy:

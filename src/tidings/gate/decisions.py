@@ -123,6 +123,13 @@ class Decided:
         pairs = [(reference, each) for reference, row in self._rows.items() for each in row["recipients"]]
         return {(reference, each["subscriber"]): tuple(each["redact"]) for reference, each in pairs if each["redact"]}
 
+    def retention(self) -> frozenset[str]:
+        """The statutes that any decision here named for its proof."""
+        with self._lock:
+            self._catch_up()
+        named = (each.get("retention") or () for row in self._rows.values() for each in row["recipients"])
+        return frozenset(name for names in named for name in names)
+
     def _catch_up(self) -> None:
         for path in sorted(self.folder.glob("*.jsonl")):
             with path.open("rb") as file:

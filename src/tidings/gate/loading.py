@@ -18,7 +18,6 @@ from tidings.gate.contradictions import contradictions
 from tidings.gate.facts import PAIRED, RECIPIENT_FACTS, complete, derive
 from tidings.gate.own_clocks import with_own_clocks
 from tidings.gate.policy import Policy, Recipient
-from tidings.gate.retention import Retention
 from tidings.gate.retention_reader import read_retention
 from tidings.gate.rollout import modes, read_rollout
 from tidings.gate.rule_reader import Reading
@@ -71,15 +70,6 @@ def examine_policy(settings: Settings) -> tuple[Policy, list[Problem]]:
     kept = {name: statute for name, statute in sorted(statutes.items()) if name in cited}
     policy = Policy(version, tuple(rules), kept, people, settings.entities, modes(steps), calendars=calendars)
     return policy, [*problems, *_short_calendars(policy)]
-
-
-def load_retention(settings: Settings, policy: Policy) -> Retention:
-    """How long everything is kept, by the policy in force; its problems are those of the policy."""
-    statutes, _ = catalogue_statutes(settings)
-    retention, problems = read_retention(settings.policies.documents, policy.rules, statutes)
-    if problems:
-        raise ConfigurationError(problems)
-    return retention
 
 
 def starter_policy() -> Policy:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tidings.verbs import gate_rollout
+from tidings.verbs import gate_expire, gate_rollout
 
 
 def register(app: typer.Typer) -> None:
@@ -13,6 +13,7 @@ def register(app: typer.Typer) -> None:
     )
     gate.callback()(_gate)
     gate_rollout.register(gate)
+    gate.command("expire")(gate_expire.expire)
     app.add_typer(gate, name="gate")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 
+from tidings.verbs import report_retention
 from tidings.verbs.options import AsJson, Here, answer
 
 
@@ -15,6 +16,7 @@ def register(app: typer.Typer) -> None:
     report = typer.Typer(no_args_is_help=True, help="Reports over what is committed.", rich_markup_mode=None)
     report.callback()(_reports)
     report.command("capture")(capture)
+    report.command("retention")(report_retention.retention)
     app.add_typer(report, name="report")
 
 

@@ -63,8 +63,7 @@ class History:
         rows = [self._row(number, person, moment) for person in range(people)]
         self._commit("journal", rows, f"{FEED}", number)
         events = [row["event_id"] for row in rows]
-        ends = {} if settled else {"open": True}
-        self._calls(number, rows, moment + timedelta(minutes=1), "" if ends else final)
+        self._calls(number, rows, moment + timedelta(minutes=1), final if settled else "")
         if settled:
             self._settle(number, rows, moment + timedelta(minutes=2), final)
         self.events |= dict.fromkeys(events, age)
@@ -72,7 +71,13 @@ class History:
 
     def quarantined(self, age: int) -> None:
         number, self.batches = self.batches, self.batches + 1
-        row = {"source": "crm", "generation": "g1", "batch": number, "place": f"place/{number}", "code": "not_an_object"}
+        row = {
+            "source": "crm",
+            "generation": "g1",
+            "batch": number,
+            "place": f"place/{number}",
+            "code": "not_an_object",
+        }
         moment = NOW - timedelta(days=age)
         self._commit("quarantine", [row | {"arrived": moment, "day": moment.date(), "sealed": b"x"}], f"{FEED}", number)
 
@@ -119,13 +124,21 @@ class History:
     def _calls(self, number: int, rows: list[dict[str, Any]], moment: datetime, final: str) -> None:
         result = {"acknowledged": "acknowledged", "dead_lettered": "terminal"}.get(final, "transient")
         members = [
-            {**FEED._asdict(), "offset": row["offset"], "event_id": row["event_id"], "change_type": "email", "attempt": 1}
+            {
+                **FEED._asdict(),
+                "offset": row["offset"],
+                "event_id": row["event_id"],
+                "change_type": "email",
+                "attempt": 1,
+            }
             | {"result": result, "final": final or None}
             for row in rows
         ]
         said = {"attestor": "tidings/small", "timestamp": stamp(moment.timestamp()), "subscriber": LANE}
         said |= {"destination": "http://127.0.0.1:9", "ack_strength": "A2", "retry_policy": "1"}
-        entry = Acknowledged.of([(m["event_id"], m["result"]) for m in members], **said, idempotency_fingerprint="ab" * 16)
+        entry = Acknowledged.of(
+            [(m["event_id"], m["result"]) for m in members], **said, idempotency_fingerprint="ab" * 16
+        )
         row = {"lane": LANE, "cycle": number + 1, "call": f"{LANE}-{number + 1}", "subscriber": LANE, "intent": False}
         row |= {"started": moment, "finished": moment, "strength": "A2", "members": members, "entry": entry.encode()}
         place, reached = f"lane/{LANE}", rows[-1]["offset"]
@@ -152,5 +165,3 @@ class History:
         folder.mkdir(parents=True)
         pq.write_table(rows, folder / "part-0.parquet", compression="zstd")
         return str(folder)
-
-

@@ -19,6 +19,7 @@ from tidings.ledger.attestation import (
     Acknowledged,
     ConflictResolved,
     Erased,
+    Expired,
     LanePaused,
     LaneResumed,
     PolicyChanged,
@@ -91,6 +92,20 @@ BUILT = {
     "rights_transition": RightsTransition(request="r1", right="erasure", state="done", previous_state="open", **BY),
     "replayed": Replayed(subscriber="hook", range="crm/1:0-100", count=100, reason="lost data", **BY),
     "conflict_resolved": ConflictResolved(event_id="event-1", outcome="keep", reason="the newer form", **BY),
+    "expired": Expired(
+        record_class="proof",
+        records="journal",
+        goes="rows",
+        count=6,
+        files=2,
+        range="2019-01-01T00:00:00Z/2019-02-01T00:00:00Z",
+        keep_until="2025-02-01",
+        duty="6 years",
+        members_root=HASH,
+        policy_version="b",
+        feeds={"crm/1": {"rows": 6, "upto": 7}},
+        **BY,
+    ),
     "erased": Erased(subject_identifier="ab" * 16, basis="request", generation=1, keys_destroyed=4, **BY),
 }
 

@@ -77,7 +77,8 @@ def test_another_duty_never_shortens(day: date, some: list[Amount], more: Amount
     duties = tuple(Duty(f"law-{place}", amount) for place, amount in enumerate(some))
     before = Schedule("proof", duties, named=True).until(day)
     after = Schedule("proof", (*duties, Duty("law-more", more)), named=True).until(day)
-    assert before is not None and after is not None
+    assert before is not None
+    assert after is not None
     assert after == max(before, Duty("", more).until(day)) >= day
 
 

@@ -56,14 +56,16 @@ class History:
     def policy(self, text: str) -> None:
         (self.folder / "policy" / "retention.yaml").write_text(text)
 
-    def batch(self, age: int, people: int = 3, *, settled: bool = True, final: str = "acknowledged") -> list[str]:
-        """Events of so many days ago, told to one subscriber a minute later."""
+    def batch(
+        self, age: int, people: int = 3, *, settled: bool = True, moved: bool = True, final: str = "acknowledged"
+    ) -> list[str]:
+        """Events of so many days ago, told to one subscriber a minute later; a lane that has not `moved` would read its calls again."""
         number, self.batches = self.batches, self.batches + 1
         moment = NOW - timedelta(days=age)
         rows = [self._row(number, person, moment) for person in range(people)]
         self._commit("journal", rows, f"{FEED}", number)
         events = [row["event_id"] for row in rows]
-        self._calls(number, rows, moment + timedelta(minutes=1), final if settled else "")
+        self._calls(number, rows, moment + timedelta(minutes=1), final if settled else "", settled and moved)
         if settled:
             self._settle(number, rows, moment + timedelta(minutes=2), final)
         self.events |= dict.fromkeys(events, age)
@@ -121,7 +123,7 @@ class History:
             "recipients": [LANE], "entry": encode_entry(entry),
         }  # fmt: skip
 
-    def _calls(self, number: int, rows: list[dict[str, Any]], moment: datetime, final: str) -> None:
+    def _calls(self, number: int, rows: list[dict[str, Any]], moment: datetime, final: str, moved: bool) -> None:
         result = {"acknowledged": "acknowledged", "dead_lettered": "terminal"}.get(final, "transient")
         members = [
             {
@@ -143,7 +145,7 @@ class History:
         row |= {"started": moment, "finished": moment, "strength": "A2", "members": members, "entry": entry.encode()}
         place, reached = f"lane/{LANE}", rows[-1]["offset"]
         cursors = {f"{place}/{FEED}": reached, f"{place}/{FEED}/oldest": reached + 1 if final else rows[0]["offset"]}
-        cursors |= {f"{place}/since": number + (2 if final else 1)}
+        cursors |= {f"{place}/since": number + (2 if moved else 1)}
         folder = self._folder("attempts", table_of([row]))
         assert self.store.commit("attempts", folder, app=place, version=number + 1, cursors=cursors)
 

@@ -163,6 +163,22 @@ def test_what_the_ledger_has_not_read_is_read_before_it_goes(history: History) -
     assert str((NOW - timedelta(days=2600)).year) in logs
 
 
+def test_what_the_ledger_has_not_read_stays(history: History) -> None:
+    code, said = tidings(history.folder, "gate", "expire", "--dry-run")
+    assert (code, {one["records"] for one in said["would_go"]}) == (0, {"quarantine"})
+    assert {one["reason"] for one in said["stays"]} == {"the ledger has not read it yet"}
+
+
+def test_calls_that_a_lane_would_read_again_stay(history: History) -> None:
+    history.batch(2400, moved=False)
+    history.attest()
+    _, said = tidings(history.folder, "gate", "expire", "--dry-run")
+    assert [(one["records"], one["reason"]) for one in said["stays"]] == [("attempts", "lane least may read it again")]
+    expire(history)
+    rows = history.store.arrow("attempts", ["lane", "cycle"]).to_pylist()
+    assert sorted(row["cycle"] for row in rows if row["lane"] == "least") == [3, 4, 7]
+
+
 def test_open_events_stay_and_so_does_what_proves_younger_ones(history: History) -> None:
     history.batch(2400, settled=False)
     history.attest()

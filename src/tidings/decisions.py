@@ -14,7 +14,15 @@ from tidings.contract import Contract
 from tidings.gate.cesql_columns import filter_column, journal_attributes
 from tidings.gate.decisions import DecisionTable
 from tidings.gate.loading import load_policy
-from tidings.gate.situations import decision_frame, event_facts, looked_up, situation_columns, unknown_situations
+from tidings.gate.relevance import Relevant, relevant
+from tidings.gate.situations import (
+    decision_frame,
+    event_facts,
+    kindred,
+    looked_up,
+    situation_columns,
+    unknown_situations,
+)
 from tidings.settings import Settings
 from tidings.stages.attested import opening
 from tidings.stages.decision import decision
@@ -32,6 +40,8 @@ class Decisions:
     table: DecisionTable
     _frames: dict[int, tuple[int, DataFrame]] = field(default_factory=dict)
     _situations: dict[tuple[str, ...], dict[str, Column]] = field(default_factory=dict)
+    _sorts: dict[tuple[str, ...], dict[str, Column]] = field(default_factory=dict)
+    _relevant: dict[tuple[str, ...], Mapping[tuple[str, str, str], Relevant]] = field(default_factory=dict)
     _compiled: dict[str, Column] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -46,7 +56,7 @@ class Decisions:
 
     def decided(self, events: DataFrame, contracts: Mapping[str, Contract]) -> DataFrame:
         """Adds `decision`, `recipients`, `deadlines`, `anchors` and `deadline`; rows of other tables than the journal pass unharmed."""
-        rows = events.withColumns(self._situation(contracts))
+        rows = events.withColumns(self._kindred(contracts)).withColumns(self._situation(contracts)).drop("kindred")
         frame, free = self._frame(events.sparkSession), self.table.policy.free_days
         return decision(rows, frame, self._filters(), free).withColumns(_deadline())
 
@@ -56,9 +66,27 @@ class Decisions:
         if key not in self._situations:
             flags = F.concat(F.coalesce("flags", _none()), F.coalesce("known_flags", _none()))
             facts = event_facts(contracts, F.col("consents"), F.col("consent_event"), flags) | self._of_the_operator()
-            found = situation_columns(self.table.policy, facts)
+            found = situation_columns(self.table.policy, facts, self._counts(contracts))
             self._situations[key] = {name: F.when(F.col("out") == "journal", column) for name, column in found.items()}
         return self._situations[key]
+
+    def _kindred(self, contracts: Mapping[str, Contract]) -> dict[str, Column]:
+        key = tuple(contracts)
+        if key not in self._sorts:
+            self._sorts[key] = {"kindred": F.when(F.col("out") == "journal", kindred(self._counts(contracts)))}
+        return self._sorts[key]
+
+    def _counts(self, contracts: Mapping[str, Contract]) -> Mapping[tuple[str, str, str], Relevant]:
+        """What counts for which event of these contracts, worked out once."""
+        key = tuple(contracts)
+        if key not in self._relevant:
+            operator = self.settings.operator
+            everywhere: dict[str, str | bool | None] = {"test_mode": self.settings.test_mode.enabled}
+            everywhere |= {"public_company": operator.public_company, "ai_routing": operator.ai_routing}
+            if not any(banner.vertical for banner in operator.banners):
+                everywhere["vertical"] = operator.vertical
+            self._relevant[key] = relevant(self.table.policy, contracts, everywhere)
+        return self._relevant[key]
 
     def unknown(self) -> Column:
         """For `observe` on decided rows: what nobody has decided yet."""

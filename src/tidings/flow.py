@@ -90,7 +90,8 @@ def writing(rows: DataFrame, batch: Batch, context: Context, observe: Observers 
     events = events.withColumns(event_columns(contracts) | narrowed() | details(contracts))
     events = events.withColumns(conflict_columns(contracts)).withColumns(_place(context.settings, context.source))
     decided = context.decisions.decided(events, contracts).transform(observe[1])
-    return decided.transform(written, batch, context.decisions.version, sealed=context.sealed)
+    preset = context.settings.operator.preset
+    return decided.transform(written, batch, context.decisions.version, preset, sealed=context.sealed)
 
 
 @built_once

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
-from tidings import yaml_lines
+from tidings import bundles, yaml_lines
 from tidings.errors import Problem
 from tidings.reading import did_you_mean, listed, shown
 from tidings.yaml_lines import Document, Place, Value
 
 # What a document can contribute; the gate gives each its meaning.
 PARTS = ("rules", "recipients", "rollout", "engines", "clocks", "retention", "holds")
-KEYS = ("version", "include", *PARTS)
+KEYS = ("version", "include", "privileged", "title", "note", *PARTS)
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,11 @@ class RuleDocument:
     @property
     def file(self) -> str:
         return self.document.file
+
+    @property
+    def privileged(self) -> bool:
+        """What the document says is between the operator and counsel: its reasons are never told."""
+        return self.document.data.get("privileged") is True
 
     @property
     def line(self) -> int:
@@ -66,21 +71,27 @@ def read(folder: Path, label: str, always: tuple[str, ...] = ()) -> tuple[Polici
         problems += wrong
         if document:
             own.append(document)
-            problems += _shape(document)
-    included, wrong = _included(own, always)
-    problems += wrong
-    mine = [rule for document in own for rule in _rules(document)]
-    theirs = [rule for document in included for rule in _rules(document)]
+            problems += shape(document)
+    if any("recipients" in document.data for document in own):
+        always = (*always, "recipients")
+    included, wrong = _included(own, always, folder / bundles.FOLDER, f"{label}/{bundles.FOLDER}")
+    problems += [*wrong, *bundles.wrong(folder, label)]
+    mine = [rule for document in own for rule in rules_of(document)]
+    theirs = [rule for document in included for rule in rules_of(document)]
     problems += _twice(mine)
-    ids = {rule.id for rule in mine}
-    rules = (*mine, *(rule for rule in theirs if rule.id not in ids))
+    first = {rule.id: rule for rule in reversed([*mine, *theirs])}  # own before taken in, taken in before shipped
+    rules = (*mine, *(rule for rule in theirs if first[rule.id] is rule))
     versions = tuple(str(document.data.get("version", "")) for document in (*own, *included))
     return Policies(versions, rules, (*own, *included)), problems
 
 
-def _included(own: list[Document], always: tuple[str, ...]) -> tuple[list[Document], list[Problem]]:
-    """What the documents include, each once, in order; a catalogue document may include another."""
-    shelf = {Path(str(entry)).stem: entry for entry in files("tidings").joinpath("catalog/anchors").iterdir()}
+def _included(
+    own: list[Document], always: tuple[str, ...], folder: Path, label: str
+) -> tuple[list[Document], list[Problem]]:
+    """What the documents include, each once: bundles that were taken in, then the catalogue's; a document may include another."""
+    shipped = files("tidings").joinpath("catalog/anchors")
+    shelf = {one.name.removesuffix(".yaml"): one for one in shipped.iterdir() if one.name.endswith(".yaml")}
+    taken = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
     found: dict[str, Document] = {}
     problems: list[Problem] = []
     waiting = [(document, *entry) for document in own for entry in _includes(document)]
@@ -90,20 +101,20 @@ def _included(own: list[Document], always: tuple[str, ...]) -> tuple[list[Docume
         document, place, name = waiting.pop(0)
         if name in found:
             continue
-        if name not in shelf or not str(shelf[name]).endswith(".yaml"):
-            what_now = f"Name one of them.{did_you_mean(name, shelf)}"
-            problems.append(
-                document.problem(place, "unknown_include", shown(place, name), f"one of {listed(shelf)}", what_now)
-            )
+        entry = taken.get(name) or shelf.get(name)
+        if entry is None:
+            names = {**shelf, **taken}
+            told = (shown(place, name), f"one of {listed(names)}", f"Name one of them.{did_you_mean(name, names)}")
+            problems.append(document.problem(place, "unknown_include", *told))
             continue
-        label = f"catalog/anchors/{name}.yaml"
-        included, wrong = yaml_lines.parse(shelf[name].read_text(encoding="utf-8"), label)
+        file = f"{label}/{name}.yaml" if name in taken else f"catalog/anchors/{name}.yaml"
+        included, wrong = yaml_lines.parse(entry.read_text(encoding="utf-8"), file)
         problems += wrong
         if included:
-            problems += _shape(included)
+            problems += shape(included)
             found[name] = included
             waiting += [(included, *entry) for entry in _includes(included)]
-    return list(found.values()), problems
+    return sorted(found.values(), key=lambda one: not one.file.startswith(label)), problems
 
 
 def _includes(document: Document) -> Iterator[tuple[Place, str]]:
@@ -115,14 +126,14 @@ def _includes(document: Document) -> Iterator[tuple[Place, str]]:
             yield ("include", index), name
 
 
-def _rules(document: Document) -> Iterator[RuleDocument]:
+def rules_of(document: Document) -> Iterator[RuleDocument]:
     rules = document.data.get("rules")
     for index, rule in enumerate(rules if isinstance(rules, list) else ()):
         if isinstance(rule, dict) and isinstance(rule.get("id"), str):
             yield RuleDocument(rule["id"], rule, document, ("rules", index))
 
 
-def _shape(document: Document) -> list[Problem]:
+def shape(document: Document) -> list[Problem]:
     """Only the frame is checked here; what a rule may say is the gate's to know."""
     say, data = document.problem, document.data
     problems = [
@@ -136,9 +147,11 @@ def _shape(document: Document) -> list[Problem]:
         for key in data
         if key not in KEYS
     ]
-    if not {"include", *PARTS} & set(data):
-        expected = f"one of {listed(('include', *PARTS))}"
+    if not {"include", "note", *PARTS} & set(data):
+        expected = f"one of {listed(('include', 'note', *PARTS))}"
         problems.append(say((), "missing_key", "a document that says nothing", expected, "Add `rules:` or `include:`."))
+    if not isinstance(data.get("privileged", False), bool):
+        problems.append(say(("privileged",), "wrong_type", "another value", "true or false", "Mend it."))
     if "version" in data and not isinstance(data["version"], str):
         problems.append(say(("version",), "wrong_type", "a value that is not text", "text", "Put it in quotes."))
     include = data.get("include", [])

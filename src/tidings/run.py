@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidings.attest import advance, behind, ledger_of
+from tidings.bundles import taken
 from tidings.care import expire, tend
 from tidings.decisions import Decisions
 from tidings.emit import Emitter
@@ -88,7 +89,8 @@ class Runner:
         self.ledger = ledger
         self.decisions = Decisions.load(self.settings)
         steps, _ = read_rollout(self.settings.policies.documents)
-        attest_policy(self.store, self.decisions.table.policy, steps, f"tidings/{self.settings.tenant}", time.time())
+        policy, by = self.decisions.table.policy, f"tidings/{self.settings.tenant}"
+        attest_policy(self.store, policy, steps, taken(self.settings.directory / "policy"), by, time.time())
         resolved = partial(resolutions, self.settings.data_path)
         again = Again(self.store, self.decisions.table, resolved=resolved)
         self.cycle = Cycle(

@@ -45,7 +45,7 @@ def measure(events: int, subscribers: int, *, sealed: bool = True, say: Say = la
         drop(folder, messages(count, max(1000, events // 10)), per_file)
         limit = _bare(spark, folder, root / "bare", count)
         say(f"bare limit {limit:,.0f}/s")
-        rate, memory = _emit(spark, settings, sealed, say)
+        rate, memory = emitted(spark, settings, sealed, say)
         return {
             "events": events,
             "subscribers": subscribers,
@@ -72,7 +72,8 @@ def _bare(spark: SparkSession, folder: Path, out: Path, count: int) -> float:
     return rate
 
 
-def _emit(spark: SparkSession, settings: Settings, sealed: bool, say: Say) -> tuple[float, list[int]]:
+def emitted(spark: SparkSession, settings: Settings, sealed: bool, say: Say) -> tuple[float, list[int]]:
+    """Events per second after the first batch, and the driver's memory on the way."""
     source = settings.sources["crm"]
     store, decisions = Store(settings.data_path / "tables"), Decisions.load(settings)
     generation = Generations(settings.data_path, "crm").current()

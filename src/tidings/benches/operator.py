@@ -23,10 +23,20 @@ fields:
   tier: {type: tier, class: internal}
   marketing_consent: {type: consent, class: internal, consent: {class: marketing, channel: email, purpose: marketing}}
 """
+# Engine → a policy that looks at what ours look at, and the document that puts it in force.
+ENGINES: dict[str, tuple[str, str]] = {}
 ROLES = ("service", "marketing", "ads", "analytics", "loyalty", "warehouse")
 
 
-def operator(root: Path, subscribers: int, *, url: str = "http://127.0.0.1:9", images: str = "full") -> Settings:
+def operator(
+    root: Path,
+    subscribers: int,
+    *,
+    url: str = "http://127.0.0.1:9",
+    images: str = "full",
+    rules: int = RULES,
+    engine: str = "",
+) -> Settings:
     """An operator's folder under `root`, ready to run."""
     for name in ("sources", "entities", "subscribers", "policy", "secrets", "drop/crm"):
         (root / name).mkdir(parents=True, exist_ok=True)
@@ -49,14 +59,20 @@ def operator(root: Path, subscribers: int, *, url: str = "http://127.0.0.1:9", i
             f"manifest: webhook\nurl: {url}/s{number:02d}\nsigning_secret: file:hook.key\nrole: {role}\nregion: US\ndpa: true\n"
             'types: ["*"]\nentities: [customer]\n'
         )
-    (root / "policy" / "rules.yaml").write_text(_rules())
+    (root / "policy" / "rules.yaml").write_text(_rules(rules))
+    if engine:
+        policy, engines = ENGINES[engine]
+        (root / "policy" / f"gate.{engine}").write_text(policy)
+        (root / "policy" / "engine.yaml").write_text(engines)
     return load(root)
 
 
-def _rules() -> str:
-    """The starter bundle and enough rules of our own to make sixty."""
+def _rules(count: int) -> str:
+    """The starter bundle and enough rules of our own to make so many; none at all for none."""
+    if not count:
+        return 'version: "bench"\nrules: []\n'
     lines = ['version: "bench"', "include: starter", "rules:"]
-    for number in range(RULES - STARTER):
+    for number in range(count - STARTER):
         lines += [
             f"  - id: bench-{number}",
             "    anchor: governance",

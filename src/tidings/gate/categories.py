@@ -95,6 +95,17 @@ def material_types(contract: Contract) -> frozenset[str]:
     return frozenset(kind for kind, rules in _by_type(contract) if any(rule.material for rule in rules))
 
 
+def facts_of(contract: Contract, change: str) -> dict[str, str | bool | None]:
+    """What is true of every event of a type of this contract, whoever it is about."""
+    said: dict[str, str | bool | None] = {kind: change in types for kind, types in types_of_kind(contract).items()}
+    said |= {"sensitive": change in sensitive_types(contract), "material": change in material_types(contract)}
+    said |= {"personal": personal(contract), "entity_kind": contract.kind}
+    return said | {
+        "categories": labels_by_type(contract).get(change, "none"),
+        "lawful_basis": bases_by_type(contract).get(change),
+    }
+
+
 def selected(contract: Contract, selector: str) -> tuple[str, ...]:
     """The fields a redaction means: a path, `class:NAME`, `category:LABEL` or `kind:NAME`."""
     word, _, name = selector.partition(":")

@@ -15,6 +15,7 @@ from tidings.gate.clocks import Clock
 from tidings.gate.facts import ANCHORS, DERIVED, Value, complete, derive
 from tidings.gate.loading import load_policy
 from tidings.gate.policy import Policy, Recipient
+from tidings.gate.relevance import asked
 from tidings.gate.rules import ACKS, REACHES, SEMANTICS, Verdict, judge
 
 __all__ = ["Decision", "Policy", "Recipient", "decide", "decide_all", "load_policy"]
@@ -22,6 +23,7 @@ __all__ = ["Decision", "Policy", "Recipient", "decide", "decide_all", "load_poli
 DEFAULT_PRIORITY = 5
 DEFAULT_SEMANTICS = "at-least-once"
 NO_OBJECTION = "no rule objects"
+_SPEAKS = ("deny", "defer", "applies")
 RESULTS = ("not_applicable", "pass", "shadow_pass", "shadow_defer", "shadow_deny", "defer", "deny")  # of an anchor
 
 
@@ -57,7 +59,7 @@ def decide(policy: Policy, situation: Mapping[str, Value], recipient: Recipient)
 def verdicts(policy: Policy, facts: Mapping[str, Value], recipient: Recipient) -> list[Verdict]:
     """What every rule says, ours and those of other engines."""
     about = recipient.facts(facts)
-    said = [judge(rule, facts, about) for rule in policy.rules]
+    said = [judge(rule, facts, about) for rule in asked(policy, facts)]
     for engine in policy.engines:
         said += engine.verdicts({name: facts.get(name) for name in (*engine.facts, *DERIVED)}, about)
     return said
@@ -70,7 +72,7 @@ def _decide(policy: Policy, facts: Mapping[str, Value], recipient: Recipient) ->
     telling = [verdict for verdict in counted if _tells(verdict, outcome)]
     effects = [verdict.rule.effect for verdict in counted if verdict.tightens]
     change_type = facts.get("change_type")
-    asked = recipient.asked(recipient.semantics, change_type, DEFAULT_SEMANTICS)
+    wanted = recipient.asked(recipient.semantics, change_type, DEFAULT_SEMANTICS)
     blocking = [verdict for verdict in counted if verdict.says in ("deny", "defer")]
     return Decision(
         subscriber=recipient.subscriber,
@@ -78,7 +80,7 @@ def _decide(policy: Policy, facts: Mapping[str, Value], recipient: Recipient) ->
         reasons=_unique(verdict.reason for verdict in telling if verdict.reason) or (NO_OBJECTION,),
         rules=_unique(verdict.rule.id for verdict in telling),
         statutes=_unique(name for verdict in telling for name in verdict.rule.statutes),
-        semantics=max([asked, *(e.semantics for e in effects if e.semantics)], key=SEMANTICS.index),
+        semantics=max([wanted, *(e.semantics for e in effects if e.semantics)], key=SEMANTICS.index),
         priority=min((e.priority for e in effects if e.priority is not None), default=DEFAULT_PRIORITY),
         clocks=_clocks(counted, recipient, change_type),
         redact=policy.fields(facts.get("entity"), {name for effect in effects for name in effect.redact}),
@@ -90,7 +92,7 @@ def _decide(policy: Policy, facts: Mapping[str, Value], recipient: Recipient) ->
         tags=tuple(sorted({tag for effect in effects for tag in effect.tags})),
         review=outcome == "defer" and all(each.rule.effect.review and not each.missing for each in blocking),
         would=full if full != outcome else "",
-        shadowed=_unique(v.rule.id for v in every if v not in counted and v.says in ("deny", "defer", "applies")),
+        shadowed=_unique(v.rule.id for v in every if v.says in _SPEAKS and not policy.enforced(v.rule.anchor, facts)),
     )
 
 

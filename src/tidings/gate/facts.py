@@ -14,6 +14,8 @@ from typing import TypeAlias
 
 from tidings.gate.places import TRANSFERS, known_place, regime, regimes
 from tidings.gate.places import country as country_of
+from tidings.gate.sectors import sector as sector_of
+from tidings.gate.sectors import sectors
 
 Value: TypeAlias = str | bool | None
 
@@ -210,6 +212,7 @@ DERIVED: Mapping[str, tuple[Fact, tuple[str, ...]]] = {
     for fact, roots in (
         (Fact("country", "place", "the first part of the jurisdiction"), ("jurisdiction",)),
         (Fact("regime", "choice", "the family of privacy law", regimes()), ("jurisdiction",)),
+        (Fact("sector", "choice", "the body of law the line of business stands under", sectors()), ("vertical",)),
         (
             Fact("duty", "choice", "what must reach everybody who holds the person", (*DUTIES, NONE)),
             ("change_type", "operation", "consent_state"),
@@ -234,7 +237,9 @@ def derive(facts: Mapping[str, Value]) -> dict[str, Value]:
     country, family = (
         (None, None) if place is None or not known_place(str(place)) else (country_of(str(place)), regime(str(place)))
     )
-    return {**facts, "country": country, "regime": family, "duty": _duty(facts)}
+    line = known(facts.get("vertical"))
+    sector = None if line is None else sector_of(str(line))
+    return {**facts, "country": country, "regime": family, "sector": sector, "duty": _duty(facts)}
 
 
 def _duty(facts: Mapping[str, Value]) -> Value:

@@ -147,7 +147,7 @@ class Policy:
         }
         modes = sorted((anchor, mode.mode, mode.share) for anchor, mode in self.rollout.items())
         own = [(name, sorted(self.calendars[name].free)) for name in sorted(self.calendars.own)]
-        said = (rules, recipients, labels, modes, [engine.digest for engine in self.engines], own)
+        said = (rules, recipients, labels, modes, own, [engine.digest for engine in self.engines])
         return hashlib.sha256(repr(said).encode()).hexdigest()[:12]
 
     @cached_property
@@ -168,6 +168,11 @@ class Policy:
         used |= {f"canary_{anchor}" for anchor, mode in self.rollout.items() if mode.mode == "canary"}
         used |= {"jurisdiction"} if any(each.approvals is not None for each in self.recipients) else set()
         return tuple(name for name in FACTS if name in used)
+
+    @cached_property
+    def asked_rules(self) -> dict[tuple[Value, ...], tuple[Rule, ...]]:
+        """Kind of event → the rules that can hold for it, as far as it was asked for; see `relevance.asked`."""
+        return {}
 
     def enforced(self, anchor: str, facts: Mapping[str, Value]) -> bool:
         """Do this anchor's rules count in this situation?"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from tidings.gate.decide import RESULTS
 from tidings.gate.decisions import MAX_SITUATIONS, DecisionTable
 from tidings.gate.facts import ANCHORS, CHANNELS, FACTS, PERSON, PURPOSES, UNKNOWN, Fact, filed
 from tidings.gate.policy import Policy
+from tidings.gate.relevance import Relevant
 
 if TYPE_CHECKING:
     from tidings.contract import Contract
@@ -72,9 +73,27 @@ FRAME = (
 )
 
 
-def situation_columns(policy: Policy, facts: Mapping[str, Column]) -> dict[str, Column]:
-    """`situation` (struct of the facts this policy looks at) and `decision` (its id); facts not given take their default."""
-    values = {name: _fact(FACTS[name], facts.get(name)) for name in policy.facts}
+def kindred(counts: Mapping[tuple[str, str, str], Relevant]) -> Column:
+    """Which facts count for an event, as a number; null for a kind that nobody looked at, where all do."""
+    sorts = _sorts(counts)
+    pairs = [F.lit(x) for place, each in counts.items() for x in ("|".join(place), sorts.index(each))]
+    place = F.concat_ws("|", "entity", "change_type", "operation")
+    return F.try_element_at(F.create_map(*pairs), place) if pairs else F.lit(None).cast("int")
+
+
+def _sorts(counts: Mapping[tuple[str, str, str], Relevant]) -> list[Relevant]:
+    return list(dict.fromkeys(counts.values()))
+
+
+def situation_columns(
+    policy: Policy, facts: Mapping[str, Column], counts: Mapping[tuple[str, str, str], Relevant] | None = None
+) -> dict[str, Column]:
+    """`situation` (struct of the facts this policy looks at) and `decision` (its id); facts not given take their default.
+
+    With `counts` only what counts for an event's kind is in its situation; the rows then have the column `kindred`.
+    """
+    sorts = _sorts(counts or {})
+    values = {name: _counting(FACTS[name], _fact(FACTS[name], facts.get(name)), sorts) for name in policy.facts}
     words = [
         F.coalesce(F.concat(F.length(text).cast("string"), F.lit(":"), text), F.lit("-"))
         for text in map(_word, values.values())
@@ -82,6 +101,20 @@ def situation_columns(policy: Policy, facts: Mapping[str, Column]) -> dict[str, 
     version = F.lit(f"{len(policy.version)}:{policy.version}")
     digest = F.substring(F.sha2(F.concat(version, *words).cast("binary"), 256), 1, 32)
     return {"situation": F.struct(*[value.alias(name) for name, value in values.items()]), "decision": digest}
+
+
+def _counting(fact: Fact, value: Column, sorts: Sequence[Relevant]) -> Column:
+    """The value where it counts, else the default; of a place as much as counts."""
+    out = [number for number, each in enumerate(sorts) if fact.name not in each.facts]
+    if fact.kind == "place":
+        for regions in {each.regions for each in sorts if each.regions is not None}:
+            here = F.col("kindred").isin(*[n for n, each in enumerate(sorts) if each.regions == regions])
+            other = ~value.isin(*regions) if regions else F.lit(True)
+            value = F.when(here & other, F.substring_index(value, "-", 1)).otherwise(value)
+    if not out:
+        return value
+    default = F.lit(fact.default).cast("boolean" if fact.kind == "flag" else "string")
+    return F.when(F.col("kindred").isin(*out), default).otherwise(value)
 
 
 def _word(value: Column) -> Column:

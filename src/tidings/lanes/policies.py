@@ -1,4 +1,5 @@
-"""A policy that comes into force is attested before anything is decided with it: its version, digest, modes and who answered for them.
+"""A policy that comes into force is attested before anything is decided with it: its version, digest, modes, who answered
+for them, and the bundles that were taken in.
 
 The row goes to the attempts under the name `_policy`, which no subscriber can have; from there the ledger takes it. What was attested
 last is read back from the table itself, so a stop between the two changes nothing.
@@ -8,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow.dataset as ds
 
+from tidings.bundles import Provenance
 from tidings.gate.policy import Policy
 from tidings.gate.rollout import Step
 from tidings.lanes.attempts import policy_row, stamp, write
@@ -21,7 +23,14 @@ from tidings.store import Store
 LANE = "_policy"
 
 
-def attest_policy(store: Store, policy: Policy, steps: Mapping[str, Sequence[Step]], attestor: str, now: float) -> bool:
+def attest_policy(
+    store: Store,
+    policy: Policy,
+    steps: Mapping[str, Sequence[Step]],
+    bundles: Iterable[Provenance],
+    attestor: str,
+    now: float,
+) -> bool:
     """True when the policy was not in force before and its coming is on record now."""
     previous = in_force(store)
     if previous == policy.version:
@@ -33,6 +42,7 @@ def attest_policy(store: Store, policy: Policy, steps: Mapping[str, Sequence[Ste
         policy_version=policy.version,
         previous_version=previous or "none",
         policy_digest=hashlib.sha256(policy.digest.encode()).hexdigest(),
+        bundles=[f"{one.name} sha256:{one.digest} {one.signed_by or 'unsigned'}" for one in bundles] or None,
         reason="; ".join(f"{anchor}: {said}" for anchor, said in modes.items()) or "every anchor is enforced",
     )
     number = (store.transaction_version("attempts", LANE) or 0) + 1

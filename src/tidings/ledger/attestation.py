@@ -149,6 +149,7 @@ class PolicyChanged(_Entry):
     previous_version: str
     policy_digest: str
     reason: str
+    bundles: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

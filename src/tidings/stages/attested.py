@@ -9,8 +9,9 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from tidings.gate.presets import Preset
+
 ASYNCAPI = "3.0.0"
-ANCHORS = ("channel", "event", "governance", "privacy", "vertical")
 
 
 def _hex(value: Column) -> Column:
@@ -38,10 +39,11 @@ def _sorted(**fields: Column) -> Column:
     return F.struct(*[fields[name].alias(name) for name in sorted(fields)])
 
 
-def decided_entry(policy_version: str) -> Column:
-    """The entry's bytes; fields that do not apply are absent."""
+def decided_entry(policy_version: str, preset: Preset) -> Column:
+    """The entry's bytes; fields that do not apply are absent. Results of the anchors stand under the names of the preset."""
     decision = _sorted(
-        anchors=_sorted(**{name: F.try_element_at(F.col("anchors"), F.lit(name)) for name in ANCHORS}),
+        anchors=_sorted(**{name: F.try_element_at(F.col("anchors"), F.lit(a)) for a, name in preset.names.items()}),
+        preset=F.lit(preset.name),
         reference=F.col("reference"),
         tags=F.col("tags"),
     )

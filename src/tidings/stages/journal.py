@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidings.contract import Contract
+from tidings.gate.presets import DEFAULT, preset_named
 from tidings.seal.columns import aad_column, identifier_column, key_column, kid_column, seal_column, wrap_column
 from tidings.stages.attested import decided_entry
 from tidings.stages.conflict import conflict_part
@@ -161,14 +162,17 @@ def identifier(kind: Column, value: Column) -> Column:
     )
 
 
-def written(rows: DataFrame, batch: Batch, policy_version: str, *, sealed: bool = True) -> DataFrame:
+def written(
+    rows: DataFrame, batch: Batch, policy_version: str, preset: str = DEFAULT, *, sealed: bool = True
+) -> DataFrame:
     """The columns of every table; a row fills only its own table's."""
-    return rows.select(*_written(batch.keeps, batch.masters, policy_version, sealed))
+    return rows.select(*_written(batch.keeps, batch.masters, policy_version, preset, sealed))
 
 
 @built_once
-def _written(keeps: bool, masters: bool, policy_version: str, sealed: bool) -> list[Column]:
-    groups = (_journal(policy_version, sealed, masters), _keys(), _state(keeps, masters), _quarantine())
+def _written(keeps: bool, masters: bool, policy_version: str, preset: str, sealed: bool) -> list[Column]:
+    entry = decided_entry(policy_version, preset_named(preset))
+    groups = (_journal(policy_version, entry, sealed, masters), _keys(), _state(keeps, masters), _quarantine())
     shared = {
         "source": F.when(F.col("out") != "keys", F.col("source")),
         "generation": F.when(F.col("out") != "keys", F.col("b_generation")),
@@ -185,7 +189,7 @@ def _written(keeps: bool, masters: bool, policy_version: str, sealed: bool) -> l
     return [F.col("out"), *(column.alias(name) for group in (shared, *groups) for name, column in group.items())]
 
 
-def _journal(policy_version: str, sealed: bool, masters: bool) -> dict[str, Column]:
+def _journal(policy_version: str, entry: Column, sealed: bool, masters: bool) -> dict[str, Column]:
     mine = F.col("out") == "journal"
     body = payload(masters)
     if sealed:
@@ -202,7 +206,7 @@ def _journal(policy_version: str, sealed: bool, masters: bool) -> dict[str, Colu
         "policy_version": F.when(mine, F.lit(policy_version)),
         "consent": F.when(mine, F.col("consent_event")),
         "payload": F.when(mine, body).cast("binary"),
-        "entry": F.when(mine, decided_entry(policy_version)),
+        "entry": F.when(mine, entry),
     }  # fmt: skip
 
 

@@ -17,6 +17,7 @@ Subscribers = Annotated[int, typer.Option("--subscribers", min=1, max=200, help=
 def register(app: typer.Typer) -> None:
     bench = typer.Typer(no_args_is_help=True, help="Measure; nothing of the operator's folder is touched.")
     bench.command("emit")(emit)
+    bench.command("gate")(gate)
     bench.command("deliver")(deliver)
     bench.command("flat")(flat)
     bench.command("dialects")(dialects)
@@ -40,6 +41,20 @@ def emit(
     if not unsealed:
         said["unsealed"] = measure(count, subscribers, sealed=False, say=note)
     _say(said, as_json)
+
+
+def gate(
+    events: Events = 60_000,
+    subscribers: Subscribers = 30,
+    rules: Annotated[int, typer.Option("--rules", min=30, max=500, help="How many rules.")] = 300,
+    engine: Annotated[str, typer.Option("--engine", help="Also with a policy of rego or cedar.")] = "",
+    directory: Here = Path("."),
+    as_json: AsJson = False,
+) -> None:
+    """The share of emit time that the gate takes, and how an operator with another policy engine compares."""
+    from tidings.benches.gate import measure
+
+    _say(measure(events, subscribers, rules, engine=engine, say=note), as_json)
 
 
 def deliver(

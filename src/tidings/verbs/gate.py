@@ -1,10 +1,10 @@
-"""`tidings gate`: how far the anchors count."""
+"""`tidings gate`: how far the anchors count, and whose rules are in force."""
 
 from __future__ import annotations
 
 import typer
 
-from tidings.verbs import gate_expire, gate_rollout
+from tidings.verbs import gate_bundles, gate_expire, gate_rollout, gate_rules
 
 
 def register(app: typer.Typer) -> None:
@@ -13,6 +13,8 @@ def register(app: typer.Typer) -> None:
     )
     gate.callback()(_gate)
     gate_rollout.register(gate)
+    gate_bundles.register(gate)
+    gate_rules.register(gate)
     gate.command("expire")(gate_expire.expire)
     app.add_typer(gate, name="gate")
 

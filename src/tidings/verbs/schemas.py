@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 
+from tidings.policy import PARTS
 from tidings.verbs.options import AsJson, Here, answer
 
 
@@ -47,15 +48,37 @@ def documents() -> dict[str, dict[str, Any]]:
     return {**made, "policy": {"$schema": draft, **_POLICY}}
 
 
+_TEXTS = {"type": "array", "items": {"type": "string"}, "minItems": 1}
 # The frame of a policy document; what a rule may say is checked by the gate, which knows the facts.
 _POLICY: dict[str, Any] = {
     "title": "Policy",
     "description": "policy/*.yaml: rules, and documents of the catalogue that hold as well",
     "type": "object",
     "additionalProperties": False,
-    "anyOf": [{"required": ["rules"]}, {"required": ["include"]}],
+    "anyOf": [{"required": [part]} for part in ("include", "note", *PARTS)],
     "properties": {
         "version": {"type": "string"},
+        "title": {"type": "string"},
+        "note": {"type": "string"},
+        "privileged": {"type": "boolean"},
+        "recipients": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["subscriber", "purposes", "jurisdictions", "approved_by", "on"],
+                "properties": {
+                    "subscriber": {"type": "string"},
+                    "purposes": _TEXTS,
+                    "jurisdictions": _TEXTS,
+                    "approved_by": {"type": "string"},
+                    "on": {"type": "string"},
+                    "note": {"type": "string"},
+                },
+            },
+        },
+        "rollout": {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "object"}}},
+        "engines": {"type": "array", "items": {"type": "object"}},
+        "clocks": {"type": "object", "additionalProperties": {"type": "object"}},
         "include": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
         "rules": {
             "type": "array",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -31,6 +32,8 @@ Share = Annotated[str, typer.Option("--subwindow", metavar="SHARE", help="The op
 Jurisdiction = Annotated[
     str, typer.Option("--jurisdiction", metavar="PLACE", help="A place within the statute's, such as DE for the EU.")
 ]
+
+_SHARE = re.compile(r"[01]?\.?[0-9]{1,9}", re.ASCII)
 
 
 def register(app: typer.Typer) -> None:
@@ -80,10 +83,7 @@ def _laws(directory: Path) -> tuple[dict[str, Statute], Calendars]:
 
 def share(text: str) -> Fraction:
     """A part of the window, exactly as written."""
-    try:
-        found = Fraction(text) if len(text) <= 20 else Fraction(0)
-    except (ValueError, ZeroDivisionError):
-        found = Fraction(0)
+    found = Fraction(text) if _SHARE.fullmatch(text) else Fraction(0)
     if not 0 < found <= 1:
         raise Refused("subwindow", repr(text[:20]), "a share above 0 and up to 1, such as 0.5", "Mend the share.")
     return found

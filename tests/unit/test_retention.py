@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from importlib.resources import files
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from tidings import yaml_lines
 from tidings.errors import Problem
-from tidings.gate.loading import catalogue_statutes, starter_policy
+from tidings.gate.loading import catalogue_statutes
 from tidings.gate.retention import OWN, Duty, Hold, Retention, Schedule, classes
 from tidings.gate.retention_reader import read_retention
 from tidings.gate.rules import Compare, Effect, Rule
@@ -129,8 +130,22 @@ def test_a_rule_that_names_no_law_is_refused() -> None:
 
 
 def test_the_rules_that_come_with_the_package_name_laws() -> None:
-    _, problems = read("rules: []", *starter_policy().rules)
-    assert problems == []
+    shelf = files("tidings").joinpath("catalog/anchors")
+    pages = [yaml_lines.parse(one.read_text(encoding="utf-8"), one.name)[0] for one in shelf.iterdir() if one.name.endswith(".yaml")]  # fmt: skip
+    rules = [rule for page in pages if page for rule in page.data.get("rules", ())]
+    named = {rule["effect"]["retention"] for rule in rules if "retention" in (rule.get("effect") or {})}
+    assert "us-hipaa-docs" in named
+    assert named <= set(STATUTES)
+
+
+def test_a_bundle_may_hold_and_never_lets_go() -> None:
+    hold = "holds: [{reason: case, by: counsel, since: '2026-01-01'}]"
+    document, _ = yaml_lines.parse(f"retention: {{events: {{days: 1}}}}\n{hold}", "policy/bundles/theirs.yaml")
+    assert document is not None
+    said, problems = read_retention([document], (), STATUTES)
+    assert [problem.code for problem in problems] == ["not_own"]
+    assert said["events"].until(DAY) is None
+    assert len(said.holds) == 1
 
 
 WEEK = (date(2026, 1, 1), date(2026, 1, 7))

@@ -26,6 +26,7 @@ from tidings.yaml_lines import Document, Place
 MAX_NUMBER = {"days": 36_600, "months": 1_200, "years": 100}
 # Files hold a month of records and go whole, so what is due on the first waits for the last.
 WAIT = Amount("days", 31)
+OWN_FOLDER = "policy"  # a bundle of somebody else may hold records, and never lets them go
 _HOLD_KEYS = {"class", "source", "entity", "from", "to", "since", "reason", "by"}
 
 
@@ -85,6 +86,11 @@ class _Reading:
         entries = self.document.data.get("retention", {})
         if not isinstance(entries, dict):
             self._wrong(("retention",), "not_a_mapping", "another shape", "record classes", "Write `events: …`.")
+            return []
+        if entries and self.document.file.rpartition("/")[0] != OWN_FOLDER:
+            found = "a bundle that would let records go"
+            expected = f"`retention:` in a document of {OWN_FOLDER}/ alone"
+            self._wrong(("retention",), "not_own", found, expected, "Write it in a document of your own.")
             return []
         read = [self._schedule(name, entry) for name, entry in entries.items()]
         return [schedule for schedule in read if schedule is not None]

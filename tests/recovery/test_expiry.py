@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from datetime import timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from warm import WarmJvm
 
 from tidings.attest import advance, ledger_of
 from tidings.care import expire as let_go
+from tidings.cli import main
 from tidings.gate.clocks import add_months
 from tidings.lanes import control
 from tidings.ledger.opening import own_key
@@ -38,18 +41,26 @@ retention:
 AGES = (2600, 2500, 800, 20)  # days: two beyond the proof's six years, one beyond thirteen months, one young
 
 
-def tidings(folder: Path, *more: str, crash_at: str = "") -> tuple[int, Any]:
-    env = os.environ | {"TIDINGS_CRASH_AT": crash_at}
-    command = [sys.executable, "-m", "tidings.cli", *more, "-C", str(folder), "--json"]
+def tidings(folder: Path, *more: str) -> tuple[int, Any]:
+    """A verb as a person would call it: its exit code and its answer."""
+    said, code = StringIO(), 0
+    with redirect_stdout(said):
+        try:
+            main([*more, "-C", str(folder), "--json"])
+        except SystemExit as end:
+            code = int(end.code or 0)
+    return code, json.loads(said.getvalue())
+
+
+def killed(history: History, point: str) -> None:
+    command = [sys.executable, "-m", "tidings.cli", "gate", "expire", "-C", str(history.folder)]
+    env = os.environ | {"TIDINGS_CRASH_AT": point}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
-    return done.returncode, json.loads(done.stdout) if done.stdout else done.stderr
+    assert done.returncode == -signal.SIGKILL, done.stderr
 
 
-def expire(history: History, crash_at: str = "") -> list[dict[str, Any]]:
-    code, said = tidings(history.folder, "gate", "expire", crash_at=crash_at)
-    if crash_at:
-        assert code == -signal.SIGKILL, said
-        return []
+def expire(history: History) -> list[dict[str, Any]]:
+    code, said = tidings(history.folder, "gate", "expire")
     assert code == 0, said
     went: list[dict[str, Any]] = said["went"]
     return went
@@ -295,7 +306,7 @@ def test_a_run_lets_go_by_itself_and_goes_on(history: History, jvm: WarmJvm) -> 
 def test_who_dies_in_between_finishes_the_next_time(history: History, point: str) -> None:
     archived = history.archived(100)
     history.attest()
-    expire(history, crash_at=point)
+    killed(history, point)
     verified(history)
     attested = len(told(history))
     assert attested == (0 if point == "expiry.planned" else 6)
@@ -310,7 +321,7 @@ def test_who_dies_in_between_finishes_the_next_time(history: History, point: str
 
 def test_a_hold_that_comes_in_between_is_respected_and_said(history: History) -> None:
     history.attest()
-    expire(history, crash_at="expiry.removed:1")
+    killed(history, "expiry.removed:1")
     assert left(history) == {800: "whole", 20: "whole"}
     history.policy(POLICY + "holds: [{class: events, reason: case 12, by: counsel, since: '2026-01-01'}]\n")
     expire(history)

@@ -50,7 +50,7 @@ def _held(settings: Settings, store: Store, one: RecordClass) -> dict[str, Any]:
         return _counted(len(paths), sum(path.stat().st_size for path in paths), days)
     if one.name in ("decisions", "ledger"):
         paths = [path for path in (settings.data_path / one.name).rglob("*") if path.is_file()]
-        return _counted(len(paths), sum(_size(path) for path in paths), [])
+        return _counted(None, sum(_size(path) for path in paths), [])
     if one.name == "dead_letters":
         return _counted(None, None, [])  # part of the events
     found = [(table, file) for table in one.moments for file in store.files(table)]

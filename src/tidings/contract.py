@@ -142,6 +142,9 @@ class FieldRule(Model):
     person: (
         Annotated[PersonFact, Field(description="what a true value says of the person: child, legal_hold, …")] | None
     ) = None
+    token: (
+        Annotated[Name, Field(description="the vendor whose payment tokens this field holds, like skyflow")] | None
+    ) = None
 
 
 Values = Annotated[tuple[Scalar, ...], Field(min_length=1, max_length=200, description="a list of values")]

@@ -9,6 +9,7 @@ from tidings.contract import CHANGE_TYPES, LIFE_CYCLE, SIGNAL_TYPES, Consent, Co
 from tidings.errors import Problem
 from tidings.phones import plans
 from tidings.reading import did_you_mean, listed, shown
+from tidings.tokens import vendors
 from tidings.yaml_lines import Document, Place
 
 
@@ -37,6 +38,11 @@ def _field(page: Document, contract: Contract, path: str, rule: FieldRule) -> It
     if rule.consent is not None and set(rule.consent.granted) & set(rule.consent.withdrawn):
         says = ("a value that is both granted and withdrawn", "one meaning per value", "Remove it from one list.")
         yield page.problem((*place, "consent"), "wrong_value", *says)
+    if rule.token is not None:
+        yield from known_name(page, (*place, "token"), rule.token, vendors(), "unknown_vendor")
+        if rule.normalise is not None:
+            says = ("a token that is compared in another form", "`token` without `normalise`", "Remove `normalise`.")
+            yield page.problem((*place, "normalise"), "wrong_value", *says)
     for key in ("country", "country_field"):
         if getattr(rule, key) is not None and rule.normalise != "phone":
             says = ("a country without a phone", f"`{key}` beside `normalise: phone`", "Remove it.")

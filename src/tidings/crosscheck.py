@@ -16,6 +16,7 @@ from tidings.masters import masters
 from tidings.reading import listed
 from tidings.secret import readable_by_others, resolve
 from tidings.shapes import Operator, Source, Subscriber
+from tidings.tokens import vendors
 from tidings.yaml_lines import Document, Place
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ def _banners(folder: Folder, operator: Operator) -> Iterator[Problem]:
         for at in _repeated([location.id for location in banner.locations]):
             place = ("banners", number, "locations", at, "id")
             yield page.problem(place, "duplicate_id", "a location id used before", "each once", "Rename it.")
+    for at, one in enumerate(operator.tokenization):
+        yield from known_name(page, ("tokenization", at, "vendor"), one.vendor, vendors(), "unknown_vendor")
     kinds = {contract.kind for contract in folder.entities.values()} | folder.contract_names
     for at, subject in enumerate(operator.test_mode.subjects):
         kind, colon, key = subject.partition(":")

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from tidings.contract import Contract
 from tidings.decisions import Decisions
 from tidings.known import KEY, Known
+from tidings.seal.tokens import token_pattern
 from tidings.seen import NAME
 from tidings.settings import Settings
 from tidings.shapes import Source
@@ -57,9 +58,12 @@ def reading(
         location=source.location,
         locale=site.locale if site else banner.locale,
     )
-    return messages.transform(change, source.dialect, by_table, heard if source.dialect == AUTO else None).transform(
-        subject, rules, keys
-    )
+    held = {
+        table: token_pattern(settings.entities[n], settings.attested_vendors) for table, n in source.entities.items()
+    }
+    tokens = {table: pattern for table, pattern in held.items() if pattern}
+    spoken = heard if source.dialect == AUTO else None
+    return messages.transform(change, source.dialect, by_table, spoken, tokens).transform(subject, rules, keys)
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,9 @@ def writing(rows: DataFrame, batch: Batch, context: Context, observe: Observers 
     rows = rows.transform(detected, contracts, batch).transform(disputed, contracts)
     rows = rows.transform(numbered).transform(remembered, contracts).transform(observe[0])
     events = rows.transform(spread, batch, contracts)
-    events = events.withColumns(event_columns(contracts) | narrowed() | details(contracts))
+    events = events.withColumns(
+        event_columns(contracts, context.settings.attested_vendors) | narrowed() | details(contracts)
+    )
     events = events.withColumns(conflict_columns(contracts)).withColumns(_place(context.settings, context.source))
     decided = context.decisions.decided(events, contracts).transform(observe[1])
     preset = context.settings.operator.preset

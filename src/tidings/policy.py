@@ -152,6 +152,9 @@ def shape(document: Document) -> list[Problem]:
         problems.append(say((), "missing_key", "a document that says nothing", expected, "Add `rules:` or `include:`."))
     if not isinstance(data.get("privileged", False), bool):
         problems.append(say(("privileged",), "wrong_type", "another value", "true or false", "Mend it."))
+    engines = data.get("engines", [])
+    if not isinstance(engines, list) or not all(isinstance(engine, dict) for engine in engines):
+        problems.append(say(("engines",), "wrong_type", "another shape", "a list of engines", "Write `- kind: …`."))
     if "version" in data and not isinstance(data["version"], str):
         problems.append(say(("version",), "wrong_type", "a value that is not text", "text", "Put it in quotes."))
     include = data.get("include", [])

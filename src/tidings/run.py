@@ -31,7 +31,7 @@ from tidings.gate.rollout import read_rollout
 from tidings.jars import jars
 from tidings.lanes.cycle import Cycle
 from tidings.lanes.disputes import resolutions
-from tidings.lanes.policies import attest_policy
+from tidings.lanes.policies import attest_policy, in_force_since
 from tidings.ledger.classes import Ledger
 from tidings.lock import RunLock
 from tidings.progress import Generations
@@ -92,7 +92,7 @@ class Runner:
         policy, by = self.decisions.table.policy, f"tidings/{self.settings.tenant}"
         attest_policy(self.store, policy, steps, taken(self.settings.directory / "policy"), by, time.time())
         resolved = partial(resolutions, self.settings.data_path)
-        again = Again(self.store, self.decisions.table, resolved=resolved)
+        again = Again(self.store, self.decisions.table, resolved, in_force_since(self.store))
         self.cycle = Cycle(
             self.spark, self.store, self.settings, self.settings.keyring, regate=again, redecide=again.deferred
         )

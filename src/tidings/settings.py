@@ -106,6 +106,11 @@ class Settings:
     def network(self) -> NetworkRules:
         return self.operator.network
 
+    @cached_property
+    def attested_vendors(self) -> frozenset[str]:
+        """The vendors whose tokens somebody vouches for."""
+        return frozenset(one.vendor for one in self.operator.tokenization)
+
     @property
     def run(self) -> RunLimits:
         return self.operator.run

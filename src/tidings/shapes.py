@@ -169,6 +169,16 @@ class RunLimits(Model):
     ] = False
 
 
+class Tokenization(Model):
+    """Somebody's word that a vendor's tokens are what the token fields hold."""
+
+    vendor: Annotated[Name, Field(description="a vendor of the catalogue, like skyflow")]
+    attested_by: Annotated[Text, Field(description="who says so")]
+    on: Annotated[
+        str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", description="the day it was said, like 2026-01-31")
+    ]
+
+
 class Operator(Model):
     """tidings.yaml: who the operator is and where things live."""
 
@@ -191,6 +201,7 @@ class Operator(Model):
     test_mode: TestMode = TestMode()
     alerts: tuple[Alert, ...] = ()
     network: NetworkRules = NetworkRules()
+    tokenization: tuple[Tokenization, ...] = ()
     run: RunLimits = RunLimits()
 
 
@@ -295,6 +306,7 @@ class Subscriber(Model):
         Field(description="how it reaches people: email, sms, phone, push, post, ads"),
     ] = ()
     certifications: Annotated[tuple[Name, ...], Field(description="like soc2, iso27001, pci-dss")] = ()
+    onward: Annotated[tuple[Text, ...], Field(description="who it passes the data on to, as it has told you")] = ()
     types: Annotated[tuple[TypeName | Literal["*"], ...], Field(min_length=1, description='change types, or ["*"]')] = (
         "*",
     )

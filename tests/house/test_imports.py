@@ -41,6 +41,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
     "crosscheck": tuple(room for room in ABOVE_SETTINGS if room != "channels"),
     "stages": ("flow", "run", "lanes", "channels", "rights", "report", "verbs", "cli"),
     "gate": ("flow", "run", "lanes", "channels", "rights", "report", "verbs", "cli"),
+    "engines": ("stages", "flow", "run", "lanes", "rights", "report", "verbs", "cli"),
     "flow": ("run", "lanes", "channels", "verbs", "cli"),
     "ledger": ("stages", "gate", "flow", "run", "lanes", "channels", "cli"),
     "channels": ("gate", "policy", "rights", "lanes", "flow", "run", "store", "ledger", "verbs", "cli"),

@@ -11,6 +11,7 @@ import typer
 from source_tree import PACKAGE
 
 from tidings.cli import STEPS, VERBS, application
+from tidings.verbs.gate import PARTS
 
 
 def commands(command: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], set[str]]:
@@ -32,7 +33,7 @@ def test_every_verb_module_is_listed() -> None:
     modules = {
         path.stem for path in (PACKAGE / "verbs").glob("*.py") if "def register(" in path.read_text(encoding="utf-8")
     }
-    assert modules == {*VERBS.values(), *STEPS}
+    assert modules == {*VERBS.values(), *STEPS, *(part.__name__.rpartition(".")[2] for part in PARTS)}
 
 
 def test_a_verb_is_named_as_it_is_listed() -> None:

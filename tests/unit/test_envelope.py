@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.stages.envelope import batched, binary, header_value, redacted, render, structured
+from tidings.stages.envelope import addressed, batched, binary, header_value, redacted, render, structured
 
 ROW: dict[str, Any] = {
     "offset": 16777219,
@@ -183,6 +183,56 @@ def test_only_what_may_be_told_is_told() -> None:
     assert set(envelope["data"]) == {"key", "before", "after", "changed"}
     assert "example.com" not in json.dumps(envelope)
     assert data["after"]["email"] == "b@example.com"
+
+
+def test_what_was_made_of_a_hidden_field_is_hidden_with_it() -> None:
+    row = {**ROW, "consent": {"channel": "sms", "state": "granted"}, "change_type": "consent"}
+    data = {**DATA, "changed": ["sms_ok"]}
+    told = addressed(row, SUBJECT, data, ["sms_ok", "attribute:locale"])
+    assert "locale" not in told
+    assert told["location"] == "sf-01"
+    assert "consent" not in told["data"]
+    assert addressed(row, SUBJECT, data, ["email"])["data"]["consent"]["state"] == "granted"
+
+
+def test_a_withdrawal_is_told_also_where_its_field_is_hidden() -> None:
+    row = {**ROW, "consent": {"channel": "sms", "state": "withdrawn"}}
+    told = addressed(row, SUBJECT, {**DATA, "changed": ["sms_ok"]}, ["sms_ok"])["data"]
+    assert (told["consent"]["state"], told["changed"]) == ("withdrawn", [])
+
+
+def test_a_label_that_no_contract_resolved_hides_every_image() -> None:
+    told = addressed(ROW, SUBJECT, DATA, ["kind:phi"])["data"]
+    assert (told["before"], told["after"], told["changed"]) == (None, None, [])
+    assert "example.com" not in json.dumps(told)
+
+
+names = st.text("ab.", min_size=1, max_size=4)
+values = st.recursive(
+    st.just("secret"),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def reached(value: Any, steps: list[str]) -> bool:
+    """Whether any way to spell the path leads to something, lists walked through."""
+    if not steps:
+        return True
+    if isinstance(value, list):
+        return any(reached(one, steps) for one in value)
+    if not isinstance(value, dict):
+        return False
+    spelt = [(".".join(steps[:n]), steps[n:]) for n in range(1, len(steps) + 1)]
+    return any(name in value and reached(value[name], rest) for name, rest in spelt)
+
+
+@given(st.dictionaries(names, values, max_size=4), st.lists(st.sampled_from(["a", "b", "ab"]), min_size=1, max_size=3))
+def test_no_way_to_spell_a_hidden_path_leads_anywhere(image: dict[str, Any], steps: list[str]) -> None:
+    left = redacted({"after": image}, [".".join(steps)])["after"]
+    assert not reached(left, steps)
+    if not reached(image, steps) and not any("." in name for name in json.dumps(image).split('"')):
+        assert left == image
 
 
 def test_a_redacted_field_that_is_not_there_changes_nothing() -> None:

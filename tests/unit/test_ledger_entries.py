@@ -25,6 +25,7 @@ from tidings.ledger.attestation import (
     PolicyChanged,
     QuarantineReleased,
     Replayed,
+    Reviewed,
     RightsTransition,
     Settled,
     member_leaf,
@@ -106,6 +107,7 @@ BUILT = {
         feeds={"crm/1": {"rows": 6, "upto": 7}},
         **BY,
     ),
+    "reviewed": Reviewed(event_id="event-1", outcome="release", reason="read and found harmless", **BY),
     "erased": Erased(subject_identifier="ab" * 16, basis="request", generation=1, keys_destroyed=4, **BY),
 }
 

@@ -26,6 +26,7 @@ class Member:
     idempotency_key: str
     attempt: int
     reference: str = ""  # the job id an earlier outcome returned, for probe
+    withheld: tuple[str, ...] = ()  # fields that this subscriber may not see; they are not in the body
 
 
 @dataclass(frozen=True)

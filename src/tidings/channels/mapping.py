@@ -13,7 +13,8 @@ Names: `after.X before.X key key.X changed consent.X` are the event's data; `eve
 Any other name is a logical field: the manifest's `fields`, the operator's `vars` entry `field_X`, or the defaults below.
 
 What is not there is `ABSENT` and leaves no trace: its key, its array element, and the object that held nothing else.
-An explicit null stays null (some vendors clear a field on null and keep it when absent).
+An explicit null stays null (some vendors clear a field on null and keep it when absent). A field that is withheld from the subscriber
+is absent whatever functions follow it: `or_empty` would clear what the subscriber has.
 """
 
 from __future__ import annotations
@@ -94,19 +95,34 @@ class Scope:
         return self._logical(name)
 
     def _logical(self, name: str) -> Any:
-        own = self.variables.get(f"field_{name}")
-        paths = (own,) if own else self.fields.get(name) or DEFAULT_FIELDS.get(name, ())
         found = ABSENT
-        for path in paths:
+        for path in self._paths(name):
             found = self.value(path)
             if found is not ABSENT and found is not None:
                 return found
         return found
 
+    def _paths(self, name: str) -> tuple[str, ...]:
+        """Where a logical field may stand."""
+        own = self.variables.get(f"field_{name}")
+        return (own,) if own else self.fields.get(name) or DEFAULT_FIELDS.get(name, ())
+
+    def _withheld(self, name: str) -> bool:
+        """Is a name, or one of the places it may stand, kept from this subscriber?"""
+        root, _, rest = name.partition(".")
+        hidden = self.member.withheld if self.member else ()
+        if root in ("after", "before", "key"):
+            return any(f"{rest}.".startswith(f"{path}.") for path in hidden)
+        if root == "event":
+            return f"attribute:{rest}" in hidden
+        return any(self._withheld(path) for path in self._paths(name)) if hidden else False
+
     def evaluate(self, text: str) -> Any:
         """One expression without its `=`."""
         name, *functions = _parse(text)
         value = self.value(name)
+        if value is ABSENT and self._withheld(name):
+            return ABSENT
         for function in functions:
             value = FUNCTIONS[function](value)
         return value

@@ -1,7 +1,8 @@
 """The gate at send: the decision is taken again with what is known of the person now. No Spark.
 
-What was allowed when the event was journaled may have been withdrawn since. Only rows of `subjects` that were committed after the
-oldest member was journaled are read: older ones were part of its decision already.
+What was allowed when the event was journaled may have been withdrawn since, or a stricter policy may have come into force. Only rows of `subjects` that were committed after the
+oldest member was journaled are read: older ones were part of its decision already. What leaves all the same leaves without the fields
+that the policy keeps from its recipient by now.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -17,9 +18,19 @@ import pyarrow.dataset as ds
 from tidings.gate.decide import decide
 from tidings.gate.decisions import DecisionTable, decided_in
 from tidings.gate.facts import known_facts
+from tidings.gate.policy import FAILED
 from tidings.store import Store
 
 SLACK_S = 60.0  # clocks of the disk and of the process may differ by this much
+
+
+class Judged(NamedTuple):
+    """What the policy says of one pair now."""
+
+    outcome: str
+    reason: str
+    review: bool = False  # only a person is waited for
+    redact: frozenset[str] = frozenset()
 
 
 class Again:
@@ -29,25 +40,34 @@ class Again:
         self,
         store: Store,
         table: DecisionTable,
-        resolved: Callable[[], Mapping[str, str]] = dict,
+        resolved: Callable[[], Mapping[str, frozenset[str]]] = dict,
+        in_force_since: float = 0.0,
     ) -> None:
-        self.store, self.table, self.resolved = store, table, resolved
+        self.store, self.table, self.resolved, self.in_force_since = store, table, resolved, in_force_since
         self.recipients = {one.subscriber: one for one in table.policy.recipients}
-        self._judged = lru_cache(maxsize=50_000)(self._judge)
+        self._kept = lru_cache(maxsize=50_000)(self._judge)
 
     def __call__(self, members: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Any]:
         news = self._news({bytes(m["tag"]) for m in members}, min(m["since"] for m in members) - SLACK_S)
-        if not news:
-            return {}
-        decided = self._decisions([m for m in members if bytes(m["tag"]) in news])
-        verdicts = {}
-        for member in members:
-            now = news.get(bytes(member["tag"]))
+        # Something was learnt about the person, or the policy is another than the one it was decided with.
+        asked = [m for m in members if bytes(m["tag"]) in news or m["since"] < self.in_force_since]
+        decided = self._decisions(asked) if asked else {}
+        verdicts: dict[tuple[str, str], Any] = {}
+        for member in asked:
             decision = decided.get(member["event_id"])
-            outcome, reason = self._judged(decision, now, member["lane"]) if now and decision else ("allow", "")
-            if outcome == "deny":
-                verdicts[member["lane"], member["event_id"]] = ("refused", reason)
+            if decision is None:
+                continue
+            judged = self._judged(decision, news.get(bytes(member["tag"]), ()), member["lane"])
+            place = (member["lane"], member["event_id"])
+            if judged.outcome == "deny":
+                verdicts[place] = ("refused", judged.reason)
+            else:
+                verdicts[place] = "defer" if self._waits(decision, judged) else judged.redact
         return verdicts
+
+    def _waits(self, decision: str, judged: Judged) -> bool:
+        """A situation of an older policy lacks facts that nobody can add; it waits only while an engine gives no answer."""
+        return judged.outcome == "defer" and (decision in self.table.rows or judged.reason.startswith(FAILED))
 
     def deferred(self, members: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Any]:
         """Deferred pairs that can be decided by now: allowed, or refused with the reason; the rest goes on waiting."""
@@ -56,16 +76,31 @@ class Again:
         verdicts: dict[tuple[str, str], Any] = {}
         for member in members:
             place, decision = (member["lane"], member["event_id"]), decided.get(member["event_id"])
-            said = resolved.get(member["event_id"], "")
+            said = resolved.get(member["event_id"], frozenset())
             if decision is None:
                 continue
-            if said == "drop":
+            if "drop" in said:
                 verdicts[place] = ("superseded", "conflict_dropped")
                 continue
-            outcome, reason = self._judged(decision, news.get(bytes(member["tag"]), ()), member["lane"], said == "keep")
-            if outcome != "defer":
-                verdicts[place] = "allow" if outcome == "allow" else ("refused", reason)
+            judged = self._judged(decision, news.get(bytes(member["tag"]), ()), member["lane"], said)
+            if judged.outcome != "defer":
+                verdicts[place] = "allow" if judged.outcome == "allow" else ("refused", judged.reason)
+            elif judged.review and "refuse" in said:
+                verdicts[place] = ("refused", "review_refused")
         return verdicts
+
+    def reviewable(self, members: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Judged]:
+        """The deferred pairs that wait for a person's review alone."""
+        if not members:
+            return {}
+        news = self._news({bytes(m["tag"]) for m in members}, min(m["since"] for m in members) - SLACK_S)
+        words, found = self.resolved(), {}
+        for member in members:
+            said = words.get(member["event_id"], frozenset()) - {"release", "refuse"}
+            judged = self._judged(member["decision"], news.get(bytes(member["tag"]), ()), member["lane"], said)
+            if judged.review:
+                found[member["lane"], member["event_id"]] = judged
+        return found
 
     def _news(self, tags: set[bytes], since: float) -> dict[bytes, tuple[tuple[str, str], ...]]:
         """Tag → consents as they now stand, for people about whom something was learnt since."""
@@ -94,16 +129,31 @@ class Again:
             found |= {row["event_id"]: row["decision"] for row in rows}
         return found
 
+    def _judged(
+        self, decision: str, consents: tuple[tuple[str, str], ...], lane: str, said: frozenset[str] = frozenset()
+    ) -> Judged:
+        """As `_judge`, remembered; but an engine that gave no answer may give one next time."""
+        try:
+            return self._kept(decision, consents, lane, said)
+        except _NoAnswer as silent:
+            return Judged("defer", str(silent))
+
     def _judge(
-        self, decision: str, consents: tuple[tuple[str, str], ...], lane: str, kept: bool = False
-    ) -> tuple[str, str]:
-        """What the policy in force says now, and why; `kept` when a person said that a disputed change holds. A situation of an older policy is found in its own table."""
+        self, decision: str, consents: tuple[tuple[str, str], ...], lane: str, said: frozenset[str] = frozenset()
+    ) -> Judged:
+        """What the policy in force says now, and why; `said` is what people said of this event. A situation of an older policy is found in its own table."""
         row = self.table.rows.get(decision) or decided_in(self.table.path.parent).get(decision)
         recipient = self.recipients.get(lane)
         if row is None or recipient is None:
-            return "defer", "the situation or the subscriber is not known any more"
+            return Judged("defer", "the situation or the subscriber is not known any more")
         facts = dict(row["facts"])
         facts |= {name: state for name, state in known_facts(dict(consents)).items() if name in facts}
-        facts |= {"conflict": False, "reviewed": True} if kept else {}
+        facts |= ({"conflict": False} if "keep" in said else {}) | ({"reviewed": True} if "release" in said else {})
         again = decide(self.table.policy, facts, recipient)
-        return again.outcome, again.reasons[0]
+        if again.outcome == "defer" and any(reason.startswith(FAILED) for reason in again.reasons):
+            raise _NoAnswer(again.reasons[0])
+        return Judged(again.outcome, again.reasons[0], again.review, frozenset(again.redact))
+
+
+class _NoAnswer(Exception):
+    """What must not be remembered."""

@@ -5,7 +5,7 @@ A step of a life cycle (insert, delete, …) carries the whole record, so it is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -116,6 +116,16 @@ def selected(contract: Contract, selector: str) -> tuple[str, ...]:
     if word == "kind":
         return tuple(path for path, r in contract.fields.items() if r.category and name in kinds_of(r.category))
     return (selector,)
+
+
+def read_from(contract: Contract, paths: Collection[str]) -> set[str]:
+    """`attribute:NAME` for what an envelope says that was read from one of these fields, or from inside it."""
+    made = {"locale": contract.locale, "location": contract.location}
+    return {
+        f"attribute:{name}"
+        for name, rule in made.items()
+        if rule and any(f"{rule.field}.".startswith(f"{path}.") for path in paths)
+    }
 
 
 def _by_type(contract: Contract) -> Iterator[tuple[str, list[FieldRule]]]:

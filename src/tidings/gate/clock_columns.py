@@ -5,6 +5,7 @@ A calendar that is not given, or a year it does not know, has no free weekdays: 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping
 from datetime import date
 
@@ -34,7 +35,7 @@ def due(clock: Column, start: Column, free: FreeDays) -> Column:
         F.struct(clock.alias("clock"), F.unix_micros(start).alias("micros"), _wall(start, clock).alias("wall")),
         lambda at: let(
             F.struct(*[at[name].alias(name) for name in ("clock", "micros", "wall")], _day(at["wall"]).alias("day")),
-            lambda known: _in_force(known, let(_free(known["clock"], free), lambda days: _end(known, days))),
+            lambda known: _in_force(known, _end(known, free)),
         ),
     )
 
@@ -70,13 +71,13 @@ def _in_force(at: Column, end: Column) -> Column:
     return F.when(started & ~ended, end)
 
 
-def _end(at: Column, free: Column) -> Column:
+def _end(at: Column, free: FreeDays) -> Column:
     rest = at["wall"] - at["day"].cast("bigint") * F.lit(_DAY)
     by_day = _instant(_last_day(at, free).cast("bigint") * F.lit(_DAY) + rest, at["clock"])
     return F.when(at["clock"]["unit"].isin(*_MICROS), _passed(at, free)).otherwise(by_day)
 
 
-def _passed(at: Column, free: Column) -> Column:
+def _passed(at: Column, free: FreeDays) -> Column:
     """Hours, minutes and seconds pass as they do; only a second working day may hold the end back."""
     clock, length = at["clock"], F.lit(0)
     for unit, size in _MICROS.items():
@@ -87,48 +88,64 @@ def _passed(at: Column, free: Column) -> Column:
     return F.when(clock["two_days"], _held_back(at, begin, end, free)).otherwise(end)
 
 
-def _held_back(at: Column, begin: Column, end: Column, free: Column) -> Column:
-    clock, second = at["clock"], _walk(at["day"] + 1, F.lit(14), F.lit(2), free)
+def _held_back(at: Column, begin: Column, end: Column, free: FreeDays) -> Column:
+    clock = at["clock"]
+    second = _walk(at["day"] + 1, F.lit(14), F.lit(2), clock, free)
     rest = F.pmod(_wall(F.timestamp_micros(begin), clock), F.lit(_DAY))
     later = _instant(second.cast("bigint") * F.lit(_DAY) + rest, clock)
     return F.when(second > _day(_wall(end, clock)), later).otherwise(end)
 
 
-def _last_day(at: Column, free: Column) -> Column:
+def _last_day(at: Column, free: FreeDays) -> Column:
     clock, day = at["clock"], at["day"]
     amount, first = clock["amount"], F.coalesce(clock["first_day"].cast("int"), F.lit(0))
     months = F.when(clock["unit"] == "years", amount * 12).otherwise(amount)
     month = F.unix_date(F.add_months(F.date_from_unix_date(day), months)) - first
-    worked = _walk(day + 1 - first, amount * 2 + 30, amount, free)
+    worked = _walk(day + 1 - first, amount * 2 + 20, amount, clock, free)
     counted = (
         F.when(clock["unit"] == "business_days", worked)
         .when(clock["unit"] == "days", day + amount - first)
         .otherwise(month)
     )
-    rolled = F.when(clock["roll"], let(counted, lambda end: _walk(end, F.lit(14), F.lit(1), free))).otherwise(counted)
-    second = _walk(day + 1, F.lit(14), F.lit(2), free)
+    rolled = F.when(clock["roll"], let(counted, lambda end: _walk(end, F.lit(14), F.lit(1), clock, free))).otherwise(
+        counted
+    )
+    second = _walk(day + 1, F.lit(14), F.lit(2), clock, free)
     return F.when(clock["two_days"], F.greatest(rolled, second)).otherwise(rolled)
 
 
-def _walk(first: Column, length: Column, nth: Column, free: Column) -> Column:
-    """The nth working day among `length` days from `first` on."""
-    near = F.filter(free, lambda day: day.between(first, first + length))
-    return let(near, lambda days: F.element_at(_working(first, length, days), nth))
+def _walk(first: Column, length: Column, nth: Column, clock: Column, free: FreeDays) -> Column:
+    """The nth working day among `length` days from `first` on; where there are fewer, the last of those days."""
+
+    def walked(at: Column) -> Column:
+        near = F.filter(_free(clock, at["first"], free), lambda day: day.between(at["first"], at["last"]))
+        found = let(near, lambda days: F.get(_working(at["first"], at["last"], days), nth - 1))
+        return F.coalesce(found, at["last"])
+
+    return let(F.struct(first.alias("first"), (first + length).alias("last")), walked)
 
 
-def _working(first: Column, length: Column, free: Column) -> Column:
+def _working(first: Column, last: Column, free: Column) -> Column:
     # Day 0 was a Thursday, so Monday is 0 after adding three.
-    return F.filter(
-        F.sequence(first, first + length), lambda day: (F.pmod(day + 3, F.lit(7)) < 5) & ~F.array_contains(free, day)
-    )
+    return F.filter(F.sequence(first, last), lambda day: (F.pmod(day + 3, F.lit(7)) < 5) & ~F.array_contains(free, day))
 
 
-def _free(clock: Column, free: FreeDays) -> Column:
-    """The free days of the clock's calendar: one literal text each, because 400 literals would be built per batch."""
+def _free(clock: Column, first: Column, free: FreeDays) -> Column:
+    """The free days of the clock's calendar in the year of a day and the next."""
+    year = F.year(F.date_from_unix_date(first))
     result = F.array().cast("array<int>")
-    for name, listed in sorted(free.items()):
-        numbers = ",".join(str(day.toordinal() - _EPOCH) for day in sorted(listed))
-        if numbers:
-            days = F.split(F.lit(numbers), ",").cast("array<int>")
-            result = F.when(clock["calendar"] == name, days).otherwise(result)
+    for name, days in sorted(free.items()):
+        if days:
+            begin = min(days).year - 1
+            listed = F.coalesce(F.get(_by_year(days, begin), year - begin), F.array().cast("array<int>"))
+            result = F.when(clock["calendar"] == name, listed).otherwise(result)
     return result
+
+
+def _by_year(days: Collection[date], begin: int) -> Column:
+    """One literal text that is read once per plan: literals of their own would be built per batch, and 36 years searched per row."""
+    numbers = [
+        sorted(day.toordinal() - _EPOCH for day in days if day.year in (year, year + 1))
+        for year in range(begin, max(days).year + 1)
+    ]
+    return F.from_json(F.lit(json.dumps(numbers)), "array<array<int>>")

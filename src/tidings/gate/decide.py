@@ -14,7 +14,7 @@ from typing import Any
 from tidings.gate.clocks import Clock
 from tidings.gate.facts import ANCHORS, DERIVED, Value, complete, derive
 from tidings.gate.loading import load_policy
-from tidings.gate.policy import Policy, Recipient
+from tidings.gate.policy import ALWAYS, Policy, Recipient
 from tidings.gate.relevance import asked
 from tidings.gate.rules import ACKS, REACHES, SEMANTICS, Verdict, judge
 
@@ -61,14 +61,16 @@ def verdicts(policy: Policy, facts: Mapping[str, Value], recipient: Recipient) -
     about = recipient.facts(facts)
     said = [judge(rule, facts, about) for rule in asked(policy, facts)]
     for engine in policy.engines:
-        said += engine.verdicts({name: facts.get(name) for name in (*engine.facts, *DERIVED)}, about)
+        said += engine.verdicts(
+            {name: facts.get(name) for name in (*engine.facts, *ALWAYS, *DERIVED, "reviewed")}, about
+        )
     return said
 
 
 def _decide(policy: Policy, facts: Mapping[str, Value], recipient: Recipient) -> Decision:
     every = verdicts(policy, facts, recipient)
     counted = [verdict for verdict in every if policy.enforced(verdict.rule.anchor, facts)]
-    outcome, full = _outcome(counted), _outcome(every)
+    outcome, full = outcome_of(counted), outcome_of(every)
     telling = [verdict for verdict in counted if _tells(verdict, outcome)]
     effects = [verdict.rule.effect for verdict in counted if verdict.tightens]
     change_type = facts.get("change_type")
@@ -96,7 +98,8 @@ def _decide(policy: Policy, facts: Mapping[str, Value], recipient: Recipient) ->
     )
 
 
-def _outcome(said: Iterable[Verdict]) -> str:
+def outcome_of(said: Iterable[Verdict]) -> str:
+    """deny > defer > allow."""
     words = {verdict.says for verdict in said}
     return "deny" if "deny" in words else "defer" if "defer" in words else "allow"
 

@@ -102,6 +102,12 @@ class Decided:
                 self._catch_up()
         return self._rows.get(reference)
 
+    def every(self) -> Mapping[str, dict[str, Any]]:
+        """All decisions of the folder as they now stand."""
+        with self._lock:
+            self._catch_up()
+            return dict(self._rows)
+
     def choices(self, reference: str) -> Mapping[str, Mapping[str, Any]]:
         """Subscriber → what was decided for it."""
         if reference not in self._choices:
@@ -117,11 +123,6 @@ class Decided:
         due = dict(row["deadlines"] or ())
         chosen = self.choices(row["decision"])
         return [{**chosen[name], "deadline": due.get(name)} for name in row["recipients"] or ()]
-
-    def redactions(self) -> dict[tuple[str, str], tuple[str, ...]]:
-        """(decision, subscriber) → the fields it must not see; only where there are any."""
-        pairs = [(reference, each) for reference, row in self._rows.items() for each in row["recipients"]]
-        return {(reference, each["subscriber"]): tuple(each["redact"]) for reference, each in pairs if each["redact"]}
 
     def retention(self) -> frozenset[str]:
         """The statutes that any decision here named for its proof."""

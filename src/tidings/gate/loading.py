@@ -17,7 +17,7 @@ from tidings.gate.calendars import LIBRARY, Calendars, missing_years, read_calen
 from tidings.gate.contradictions import contradictions
 from tidings.gate.facts import PAIRED, RECIPIENT_FACTS, complete, derive
 from tidings.gate.own_clocks import with_own_clocks
-from tidings.gate.policy import Policy, Recipient
+from tidings.gate.policy import Engine, Policy, Recipient
 from tidings.gate.retention_reader import read_retention
 from tidings.gate.rollout import modes, read_rollout
 from tidings.gate.rule_reader import Reading
@@ -68,9 +68,20 @@ def examine_policy(settings: Settings) -> tuple[Policy, list[Problem]]:
         for name in sorted(settings.subscribers)
     )
     cited = {name for rule in rules for name in rule.statutes}
-    kept = {name: statute for name, statute in sorted(statutes.items()) if name in cited}
-    policy = Policy(version, tuple(rules), kept, people, settings.entities, modes(steps), calendars=calendars)
+    engines, wrong = _engines(settings, statutes)
+    problems += wrong
+    kept = {name: statute for name, statute in sorted(statutes.items()) if engines or name in cited}
+    policy = Policy(version, tuple(rules), kept, people, settings.entities, modes(steps), engines, calendars)
     return policy, [*problems, *_short_calendars(policy)]
+
+
+def _engines(settings: Settings, statutes: Mapping[str, Statute]) -> tuple[tuple[Engine, ...], list[Problem]]:
+    """Most folders have none, and should not wait for what reads them."""
+    if not any("engines" in document.data for document in settings.policies.documents):
+        return (), []
+    from tidings.engines.configured import configured
+
+    return configured(settings, statutes)
 
 
 def starter_policy() -> Policy:

@@ -28,6 +28,11 @@ def regimes() -> tuple[str, ...]:
     return (*_places()["regimes"], "other")
 
 
+def first_places() -> tuple[str, ...]:
+    """One place of each family of law."""
+    return tuple(places[-1] for places in _places()["regimes"].values())
+
+
 def country(place: str) -> str:
     return place.partition("-")[0]
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidings.gate.calendars import LIBRARY, Calendars
-from tidings.gate.categories import selected
+from tidings.gate.categories import read_from, selected
 from tidings.gate.facts import FACTS, Value, known
 from tidings.gate.places import covers, known_place, transfer
 from tidings.gate.rules import RecipientFacts, Rule, Verdict, facts_used
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # Always part of a situation: subscriptions are made of them.
 ALWAYS = frozenset({"change_type", "operation", "entity"})
+FAILED = "policy_failed"  # how the reason begins when an engine gave no answer
 
 
 class Engine(Protocol):
@@ -180,7 +181,10 @@ class Policy:
         return mode == "enforce" or (mode == "canary" and facts.get(f"canary_{anchor}") is True)
 
     def fields(self, entity: Value, selectors: Iterable[str]) -> tuple[str, ...]:
-        """The fields that redactions mean in this entity; a selector of an entity nobody knows stays as it is."""
+        """The fields that redactions mean in this entity, and what the envelope says that was read from one of them.
+
+        A selector of an entity nobody knows stays as it is; the envelope then leaves out every image.
+        """
         contract = self.contracts.get(str(entity))
         found = {path for each in selectors for path in (selected(contract, each) if contract else (each,))}
-        return tuple(sorted(found))
+        return tuple(sorted(found | (read_from(contract, found) if contract else set())))

@@ -1,7 +1,8 @@
 """What an operator asks of a lane: a small append-only file per lane, written by a verb, picked up by the running process.
 
     data/control/<lane>.jsonl       one request a line: serial, action, reason, by, at; event for dead letters
-    data/control/_conflicts.jsonl   the same for changes held in a dispute between masters, which concern no lane alone
+    data/control/_words.jsonl       the same for what people say of single events, which concerns no lane alone: a change held in a
+                                    dispute between masters is kept or dropped, one that waits for a review released or refused
 
 The process commits an attested row for each request, under the application `control/<lane>` at the request's serial.
 """
@@ -20,10 +21,10 @@ from typing import Literal
 
 from tidings import durable
 from tidings.errors import Damaged
-from tidings.ledger.attestation import ConflictResolved, LanePaused, LaneResumed, Replayed
+from tidings.ledger.attestation import ConflictResolved, LanePaused, LaneResumed, Replayed, Reviewed
 
-Action = Literal["pause", "resume", "retry", "approve", "keep", "drop"]
-CONFLICTS = "_conflicts"  # no subscriber can have this name
+Action = Literal["pause", "resume", "retry", "approve", "keep", "drop", "release", "refuse"]
+WORDS = "_words"  # no subscriber can have this name
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class Request:
             return Replayed(subscriber=self.lane, range=self.event, count=1, **said).encode()
         if self.action in ("keep", "drop"):
             return ConflictResolved(event_id=self.event, outcome=self.action, **said).encode()
+        if self.action in ("release", "refuse"):
+            return Reviewed(event_id=self.event, outcome=self.action, **said).encode()
         return None
 
 

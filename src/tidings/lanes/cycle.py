@@ -19,7 +19,6 @@ from pyspark.sql import SparkSession
 
 from tidings import crash
 from tidings.errors import TidingsError
-from tidings.gate.decisions import decided_in
 from tidings.lanes import machine
 from tidings.lanes.attempts import ended_row, intent_row, made_row, write
 from tidings.lanes.books import Books
@@ -207,8 +206,8 @@ class Cycle:
         slots = max(1, self.spark.sparkContext.defaultParallelism - 1) if thread is None else 1
         tasks, many = shared(calls, {name: lane.state.rules.concurrency for name, lane in lanes.items()}, slots)
         split = {name: len({tasks[i] for i, call in enumerate(calls) if call.lane == name}) for name in lanes}
-        jobs, redact = {name: lane.job for name, lane in lanes.items()}, decided_in(self.store.decisions).redactions()
-        job = Job(jobs, split, budget_s, budget_s * BEGIN_SHARE, redact)
+        jobs = {name: lane.job for name, lane in lanes.items()}
+        job = Job(jobs, split, budget_s, budget_s * BEGIN_SHARE)
         plan = plan_rows(calls, tasks, self.gate.opened)
 
         def run() -> BaseException | None:

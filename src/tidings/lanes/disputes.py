@@ -1,9 +1,9 @@
-"""A person's word on a change that two masters dispute: attested, and true for what comes after.
+"""A person's word on one event, disputed between two masters or held for a review: attested, and true for what comes after.
 
-`tidings conflicts resolve` appends the word to `data/control/_conflicts.jsonl`. The running process takes it up between two turns of
-the masters: a change that is kept becomes what stands of its subject, so that the next change on top of it is no dispute again; then
-the word itself is committed to the attempts, from where the ledger takes it. The gate reads the same file when it decides again about
-what was deferred. After an erasure there is nothing left to stand; the word is attested all the same.
+`tidings conflicts resolve` and `tidings gate review` append the word to `data/control/_words.jsonl`. The running process takes it up
+between two turns of the masters: a change that is kept becomes what stands of its subject, so that the next change on top of it is no
+dispute again; then the word itself is committed to the attempts, from where the ledger takes it. The gate reads the same file when it
+decides again about what was deferred. After an erasure there is nothing left to stand; the word is attested all the same.
 """
 
 from __future__ import annotations
@@ -26,17 +26,23 @@ from tidings.lanes.slices import keys_of
 from tidings.seal.keyring import associated, open_payload, seal_payload
 from tidings.turns import between_turns
 
-APP = f"control/{control.CONFLICTS}"
+APP = f"control/{control.WORDS}"
 
 
-def resolutions(data: Path) -> Mapping[str, str]:
-    """Event → keep or drop, the last word of each; the file is read again only when it has grown."""
-    return _words(data, control.marks(data, [control.CONFLICTS])[0])
+def resolutions(data: Path) -> Mapping[str, frozenset[str]]:
+    """Event → what people said of it, the last word on its dispute and on its review; the file is read again only when it has grown."""
+    return _words(data, control.marks(data, [control.WORDS])[0])
 
 
 @lru_cache(maxsize=4)
-def _words(data: Path, size: int) -> Mapping[str, str]:
-    return {request.event: request.action for request in control.asked(data, control.CONFLICTS)} if size else {}
+def _words(data: Path, size: int) -> Mapping[str, frozenset[str]]:
+    last: dict[tuple[str, bool], str] = {}
+    for request in control.asked(data, control.WORDS) if size else ():
+        last[request.event, request.action in ("keep", "drop")] = request.action
+    events = {event for event, _ in last}
+    return {
+        event: frozenset(last[place] for place in ((event, True), (event, False)) if place in last) for event in events
+    }
 
 
 class Disputes:
@@ -48,7 +54,7 @@ class Disputes:
         self._size = 0  # of the file when everything in it had been taken
 
     def pending(self) -> bool:
-        return control.marks(self.tables.settings.data_path, [control.CONFLICTS])[0] != self._size
+        return control.marks(self.tables.settings.data_path, [control.WORDS])[0] != self._size
 
     def transactions(self) -> dict[str, int]:
         return {APP: self._taken} if self._taken else {}
@@ -56,14 +62,14 @@ class Disputes:
     def take(self, now: float) -> list[dict[str, Any]]:
         """Rows that attest new words; none while a master is at work, because what stands is being looked at."""
         data = self.tables.settings.data_path
-        size = control.marks(data, [control.CONFLICTS])[0]
+        size = control.marks(data, [control.WORDS])[0]
         if size == self._size:
             return []
         with between_turns(self.tables.settings, self.tables.store) as free:
             if not free:
                 return []
             rows = []
-            for request in control.asked(data, control.CONFLICTS)[self._taken :]:
+            for request in control.asked(data, control.WORDS)[self._taken :]:
                 if request.action == "keep":
                     self._stand(request)
                 rows.append(asked_row(request, request.serial, now, self.attestor))
@@ -77,7 +83,7 @@ class Disputes:
         found = keys_of(self.tables.store, self.tables.keys, feed, {request.offset: request.event})
         if request.event not in found:
             return
-        tag = found[request.event][0]
+        tag = found[request.event].tag
         event = self._event(request)
         image = self._newest("last_seen", tag)
         if event is None or image is None:
@@ -114,7 +120,7 @@ class Disputes:
     def _append(self, table: str, row: dict[str, Any], serial: int) -> None:
         """A row above the newest one; the same word makes it once."""
         store = self.tables.store
-        made = {"source": control.CONFLICTS, "generation": control.CONFLICTS, "batch": serial, "version": above(row)}
+        made = {"source": control.WORDS, "generation": control.WORDS, "batch": serial, "version": above(row)}
         schema = store.lookup(table, [row["tag"]]).schema
         folder = Path(store.fresh(table))
         folder.mkdir(parents=True)

@@ -1,22 +1,28 @@
 """The gate at send: what was allowed when the event was journaled is asked again before it leaves.
 
 An erased person has no key any more; a hook may say that consent was withdrawn or a newer event was acknowledged; time ends
-what stayed undecided. What does not pass ends with a reason, and is recorded and attested like a call.
+what stayed undecided. What does not pass ends with a reason, and is recorded and attested like a call. What passes carries the
+fields that its recipient must not see: those of the decision it was journaled with, and those that the hook adds. An event whose
+decision cannot be found does not leave.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+from tidings.gate.decisions import decided_in
 from tidings.lanes import machine
 from tidings.lanes.job import wire_subject
 from tidings.lanes.lane import Lane, Tables
 from tidings.lanes.member import Delivery, Feed, Final, FinalName, PlannedCall
-from tidings.lanes.slices import keys_of
+from tidings.lanes.slices import Sealed, keys_of
 
-# Members about to be sent → (lane, event id) → how it ends and why, or None to let it go.
-Regate = Callable[[Sequence[Mapping[str, Any]]], Mapping[tuple[str, str], tuple[FinalName, str] | None]]
+# Members about to be sent → (lane, event id) → how it ends and why; fields that must not go with it; "defer"; or None to let it go.
+Regate = Callable[
+    [Sequence[Mapping[str, Any]]],
+    Mapping[tuple[str, str], tuple[FinalName, str] | frozenset[str] | Literal["defer"] | None],
+]
 # Deferred deliveries → (lane, event id) → "allow", how it ends and why, or None to go on waiting.
 Redecide = Callable[
     [Sequence[Mapping[str, Any]]], Mapping[tuple[str, str], Literal["allow"] | tuple[FinalName, str] | None]
@@ -24,16 +30,25 @@ Redecide = Callable[
 DECIDE_EVERY_S = 5.0
 
 
+class Opened(NamedTuple):
+    """What the job needs to send one event to one subscriber."""
+
+    key: bytes
+    wire: str
+    redact: tuple[str, ...]
+
+
 class Gate:
-    """`opened` holds key and wire subject of what passed last, for the job that sends it; nothing of it is kept longer."""
+    """`opened` holds what passed last, for the job that sends it; nothing of it is kept longer."""
 
     def __init__(
         self, tables: Tables, wire_key: bytes, regate: Regate | None = None, redecide: Redecide | None = None
     ) -> None:
         self.tables, self.regate, self.redecide = tables, regate, redecide
         self._decided_at = 0.0
-        self.opened: dict[tuple[str, str], tuple[bytes, str]] = {}
+        self.opened: dict[tuple[str, str], Opened] = {}
         self._wire_key = wire_key
+        self._decided = decided_in(tables.store.decisions)
 
     def passed(
         self, lanes: Mapping[str, Lane], calls: Sequence[PlannedCall], now: float
@@ -43,20 +58,27 @@ class Gate:
         if not calls:
             return [], []
         keys = self._keys(calls)
-        stopped = self._stopped(lanes, calls, keys)
+        stopped, hidden = self._stopped(lanes, calls, keys)
         kept, ends = [], []
         for call in calls:
             lane = lanes[call.lane]
             gone = {m.event_id for m in call.members if (call.lane, m.event_id) in stopped}
             left = machine.withdraw(lane.state, call, gone) if gone else call
             for event_id in sorted(gone):
-                ends += _end(lane, event_id, *stopped[call.lane, event_id], now)
+                verdict = stopped[call.lane, event_id]
+                if verdict is None:
+                    machine.defer(lane.state, event_id)
+                else:
+                    ends += _end(lane, event_id, *verdict, now)
             if left is None:
                 continue
             kept.append(left)
             for member in left.members:
-                tag, key = keys[call.feed, member.event_id]
-                self.opened[call.lane, member.event_id] = (key, wire_subject(self._wire_key, call.lane, tag))
+                tag, key, decision = keys[call.feed, member.event_id]
+                place = (call.lane, member.event_id)
+                fields = {*self._decided.choices(decision)[call.lane]["redact"], *hidden.get(place, ())}
+                wire = wire_subject(self._wire_key, call.lane, tag)
+                self.opened[place] = Opened(key, wire, tuple(sorted(fields)))
         return kept, ends
 
     def overdue(self, lanes: Iterable[Lane], now: float) -> list[tuple[Final, int]]:
@@ -89,8 +111,8 @@ class Gate:
                 ends += _end(lanes[name], event_id, *verdict, now)
         return ends
 
-    def _keys(self, calls: Sequence[PlannedCall]) -> dict[tuple[Feed, str], tuple[bytes, bytes]]:
-        """(feed, event id) → (tag, key), read anew at every send: what was erased a moment ago is not there."""
+    def _keys(self, calls: Sequence[PlannedCall]) -> dict[tuple[Feed, str], Sealed]:
+        """(feed, event id) → what opens it, read anew at every send: what was erased a moment ago is not there."""
         wanted: dict[Feed, dict[int, str]] = {}
         for call in calls:
             for member in call.members:
@@ -105,9 +127,11 @@ class Gate:
         self,
         lanes: Mapping[str, Lane],
         calls: Sequence[PlannedCall],
-        keys: Mapping[tuple[Feed, str], tuple[bytes, bytes]],
-    ) -> dict[tuple[str, str], tuple[FinalName, str]]:
-        stopped: dict[tuple[str, str], tuple[FinalName, str]] = {}
+        keys: Mapping[tuple[Feed, str], Sealed],
+    ) -> tuple[dict[tuple[str, str], tuple[FinalName, str] | None], dict[tuple[str, str], frozenset[str]]]:
+        """What may not leave and why, None for what has to wait; and what leaves with less."""
+        stopped: dict[tuple[str, str], tuple[FinalName, str] | None] = {}
+        hidden: dict[tuple[str, str], frozenset[str]] = {}
         rows = []
         for call in calls:
             for member in call.members:
@@ -115,12 +139,13 @@ class Gate:
                     stopped[call.lane, member.event_id] = ("erased", "no_key")
                     continue
                 delivery = lanes[call.lane].state.unsettled[member.event_id]
-                rows.append(_row(call.lane, delivery, keys[call.feed, member.event_id][0]))
+                rows.append(_row(call.lane, delivery, keys[call.feed, member.event_id].tag))
         for place, verdict in (self.regate(rows) if self.regate and rows else {}).items():
-            if verdict is not None:
-                final, reason = verdict
-                stopped[place] = (final, reason)
-        return stopped
+            if isinstance(verdict, frozenset):
+                hidden[place] = verdict
+            elif verdict is not None:
+                stopped[place] = None if verdict == "defer" else verdict
+        return stopped, hidden
 
 
 def _row(lane: str, delivery: Delivery, tag: bytes) -> dict[str, Any]:

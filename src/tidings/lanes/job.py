@@ -46,12 +46,13 @@ PLAN = pa.schema(
         ("reference", pa.string()),
         ("key", pa.binary()),
         ("wire", pa.string()),
+        ("redact", pa.list_(pa.string())),  # the fields that must not be in the request
     ]
 )
 ROW = (
     "source", "generation", "offset", "event_id", "change_type", "operation", "entity", "tenant", "banner", "location", "locale",
     "routing_hint", "time", "recorded", "correlation", "causation", "hlc", "vector", "subjectseq", "schema_version",
-    "policy_version", "consent", "payload", "decision",
+    "policy_version", "consent", "payload",
 )  # fmt: skip
 
 
@@ -78,16 +79,19 @@ def shared(calls: Sequence[PlannedCall], concurrency: Mapping[str, int], slots: 
 
 
 def plan_rows(
-    calls: Sequence[PlannedCall], tasks: Mapping[int, int], opened: Mapping[tuple[str, str], tuple[bytes, str]]
+    calls: Sequence[PlannedCall],
+    tasks: Mapping[int, int],
+    opened: Mapping[tuple[str, str], tuple[bytes, str, Sequence[str]]],
 ) -> pa.Table:
-    """One row per member; `opened` gives (lane, event id) → (key, wire subject)."""
+    """One row per member; `opened` gives (lane, event id) → (key, wire subject, fields to leave out)."""
     rows: list[dict[str, Any]] = []
     for position, call in enumerate(calls):
         shared_part = {"task": tasks[position], "lane": call.lane, "seq": call.seq, "kind": call.kind, "at": call.at}
         shared_part |= {"intent": call.intent, **call.feed._asdict()}
         for place, member in enumerate(call.members):
-            key, wire = opened[call.lane, member.event_id]
-            rows.append({**asdict(member), **shared_part, "place": place, "key": key, "wire": wire})
+            key, wire, redact = opened[call.lane, member.event_id]
+            own = {"place": place, "key": key, "wire": wire, "redact": list(redact)}
+            rows.append({**asdict(member), **shared_part, **own})
     return pa.Table.from_pylist(rows, schema=PLAN)
 
 

@@ -255,6 +255,12 @@ def withdraw(state: LaneState, call: PlannedCall, gone: Collection[str]) -> Plan
     return state.in_flight[call.seq]
 
 
+def defer(state: LaneState, event_id: str) -> None:
+    """A delivery that was allowed cannot be decided just now; it is asked about again like any other deferred one."""
+    if (delivery := state.unsettled.get(event_id)) is not None:
+        delivery.deferred = True
+
+
 def release(state: LaneState, event_id: str) -> None:
     """A deferred delivery was decided again, and allowed."""
     if (delivery := state.unsettled.get(event_id)) is not None:

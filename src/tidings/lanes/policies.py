@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 
 import pyarrow.dataset as ds
 
@@ -53,10 +54,21 @@ def attest_policy(
 
 def in_force(store: Store) -> str:
     """The version that was attested last; empty when none was."""
+    return str(_last(store).get("policy_version", ""))
+
+
+def in_force_since(store: Store) -> float:
+    """When the policy that was attested last came into force."""
+    said = _last(store).get("timestamp")
+    return datetime.fromisoformat(said).timestamp() if said else 0.0
+
+
+def _last(store: Store) -> dict[str, str]:
     if store.version("attempts") is None:
-        return ""
+        return {}
     rows = store.arrow("attempts", ["cycle", "entry"], filter=ds.field("lane") == LANE).sort_by("cycle")
-    return str(json.loads(rows["entry"][-1].as_py())["policy_version"]) if rows.num_rows else ""
+    found: dict[str, str] = json.loads(rows["entry"][-1].as_py()) if rows.num_rows else {}
+    return found
 
 
 def _said(step: Step) -> str:

@@ -28,7 +28,7 @@ from tidings.lanes.retry import moment
 from tidings.lanes.semantics import NOT_STARTED, judge
 from tidings.seal.keyring import associated, open_payload
 from tidings.shapes import NetworkRules, Subscriber
-from tidings.stages.envelope import redacted, render, sequence
+from tidings.stages.envelope import addressed, sequence
 
 GRACE_S = 1.0  # a channel keeps its own time; this is for one that does not
 
@@ -53,9 +53,6 @@ class Job:
     tasks: Mapping[str, int]  # lane → how many tasks share its concurrency
     budget_s: float
     begin_s: float
-    redact: Mapping[tuple[str, str], tuple[str, ...]] = field(
-        default_factory=dict
-    )  # (decision, lane) → fields it must not see
 
 
 _channels: dict[str, Channel] = {}
@@ -153,7 +150,7 @@ def _one(job: Job, one: _Ready, begin: float) -> dict[str, Any]:
     if elapsed > job.begin_s:
         words = ("transient", NOT_STARTED, "its turn did not come in this cycle")
         return _told(job, one.call, _all(one.call, *words), (started, started))
-    members, unreadable = _members(one, job.redact)
+    members, unreadable = _members(one)
     outcomes = list(unreadable)
     if members:
         call = Call(one.call.lane, tuple(members), min(lane.rules.timeout_s, job.budget_s - elapsed))
@@ -165,14 +162,13 @@ def _one(job: Job, one: _Ready, begin: float) -> dict[str, Any]:
     return _told(job, one.call, outcomes, (started, time.time()))
 
 
-def _members(one: _Ready, redact: Mapping[tuple[str, str], tuple[str, ...]]) -> tuple[list[Member], list[Outcome]]:
+def _members(one: _Ready) -> tuple[list[Member], list[Outcome]]:
     """The members as the channel takes them; a row that does not open is terminal for itself alone."""
     members, unreadable = [], []
     for row in sorted(one.rows, key=lambda row: row["place"]):
         try:
             plain = open_payload(row["key"], associated("journal", row["event_id"], "payload"), row["payload"])
-            paths = redact.get((row["decision"], one.call.lane), ())
-            body = render(row, row["wire"], redacted(json.loads(plain), paths))
+            body = addressed(row, row["wire"], json.loads(plain), row["redact"])
         except (TidingsError, ValueError, KeyError, TypeError):
             unreadable.append(
                 Outcome(row["event_id"], "terminal", "lane.unreadable", detail="the sealed row does not open")
@@ -188,6 +184,7 @@ def _members(one: _Ready, redact: Mapping[tuple[str, str], tuple[str, ...]]) -> 
                 idempotency_key=row["event_id"],
                 attempt=row["attempt"],
                 reference=row["reference"] or "",
+                withheld=tuple(row["redact"]),
             )
         )
     return members, unreadable

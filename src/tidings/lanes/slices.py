@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -145,8 +145,16 @@ def deliveries(
     return made
 
 
-def keys_of(store: Store, keys: KeyFiles, feed: Feed, wanted: Mapping[int, str]) -> dict[str, tuple[bytes, bytes]]:
-    """Event id → (tag, key) of these offsets; an event whose person was erased is not in the answer."""
+class Sealed(NamedTuple):
+    """What opens one event, and the decision that says what of it a recipient may see."""
+
+    tag: bytes
+    key: bytes
+    decision: str
+
+
+def keys_of(store: Store, keys: KeyFiles, feed: Feed, wanted: Mapping[int, str]) -> dict[str, Sealed]:
+    """Event id → what opens it, of these offsets; an event whose person was erased is not in the answer."""
     offsets = sorted(wanted)
     files = [
         file
@@ -155,7 +163,7 @@ def keys_of(store: Store, keys: KeyFiles, feed: Feed, wanted: Mapping[int, str])
     ]
     look = (ds.field("source") == feed.source) & (ds.field("generation") == feed.generation)
     look &= ds.field("offset").isin(pa.array(offsets, pa.int64()))
-    rows = store.arrow("journal", ["event_id", "kid", "key_file"], files=files, filter=look).to_pylist()
+    rows = store.arrow("journal", ["event_id", "kid", "key_file", "decision"], files=files, filter=look).to_pylist()
     names = {row["key_file"] for row in rows if row["key_file"]}
     found = keys.load(names, {row["kid"] for row in rows if row["kid"]}) if names else {}
-    return {row["event_id"]: found[row["kid"]] for row in rows if row["kid"] in found}
+    return {row["event_id"]: Sealed(*found[row["kid"]], row["decision"]) for row in rows if row["kid"] in found}

@@ -202,6 +202,16 @@ class ConflictResolved(_Entry):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reviewed(_Entry):
+    """A person looked at an event that a rule holds for a review and released or refused it."""
+
+    KIND = "reviewed"
+    event_id: str
+    outcome: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Erased(_Entry):
     """The keys of a subject are gone; `subject_identifier` is what the entry may still say about it."""
 

@@ -157,6 +157,10 @@ VOCABULARY: Mapping[str, tuple[Mapping[str, Check], Mapping[str, Check]]] = {
         {**_BY, "event_id": _text, "outcome": partial(_one_of, ("keep", "drop")), "reason": _text},
         {},
     ),
+    "reviewed": (
+        {**_BY, "event_id": _text, "outcome": partial(_one_of, ("release", "refuse")), "reason": _text},
+        {},
+    ),
     "erased": (
         {**_BY, "subject_identifier": _hex, "basis": _text, "generation": _integer, "keys_destroyed": _integer},
         {"request": _text},

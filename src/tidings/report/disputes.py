@@ -44,7 +44,8 @@ def disputes(settings: Settings, store: Store) -> list[Dispute]:
     for row in rows:
         said = opened(row, keys[row["kid"]][1]).get("conflict", []) if row["kid"] in keys else []
         waiting = tuple(pair["subscriber"] for pair in pairs(row, known) if pair["outcome"] in OPEN)
-        state = _WORDS.get(words.get(row["event_id"], ""), "open" if waiting else "over")
+        said_of = words.get(row["event_id"], frozenset())
+        state = next((_WORDS[word] for word in said_of if word in _WORDS), "open" if waiting else "over")
         found.append(_dispute(row, said, waiting, state))
     return sorted(found, key=lambda one: (one.time, one.source, one.offset))
 

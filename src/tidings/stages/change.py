@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import cache
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tidings.seal.cards import masked_states
-from tidings.stages.decode import CORE, EMPTY, TEXTS, Keys, decode, refused, skipped
+from tidings.seal.cards import masked_states, places_by_card
+from tidings.stages.decode import CORE, EMPTY, NAMED, TEXTS, Keys, decode, refused, skipped
 from tidings.stages.dialect import Dialect, load, names
 from tidings.stages.message import (
     PROBLEM,
@@ -65,12 +65,17 @@ _CARRIED = ("source", "place", "arrived", "rank", "file", "line")
 
 
 def change(
-    messages: DataFrame, dialect: str, keys: Keys | None = None, heard: Collection[str] | None = None
+    messages: DataFrame,
+    dialect: str,
+    keys: Keys | None = None,
+    heard: Collection[str] | None = None,
+    tokens: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Every message as one or more changes; a bad message stays a row with its problem, a marker a row with its skip.
 
     `keys` names the key columns per entity for messages that carry no key (`*` stands for every other entity). Of all dialects
-    that `auto` recognises only those `heard` so far are decoded; a message in another one is UNHEARD.
+    that `auto` recognises only those `heard` so far are decoded; a message in another one is UNHEARD. `tokens` says per entity where
+    attested tokens stand, which are no cards.
     """
     wrappers, dialects = _candidates(dialect)
     body, parsed = F.col("body"), F.col("parsed")
@@ -92,9 +97,10 @@ def change(
     one = [F.lit(0).alias("ordinal"), F.get("changes", F.lit(0)).alias("core")]
     found = [F.posexplode("changes").alias("ordinal", "core")] if many else one
     several = decoded.select(*_CARRIED, "body", "sound", named, *found)
-    exact = several.withColumn("core", _exact(F.col("core"), body))
-    sealed = exact.withColumn("sealed", F.when(F.col("core.suspect") & F.col("core.problem").isNull(), _sealed()))
-    return sealed.select(*[_column(field.name) for field in CHANGE.fields])
+    looked_at = F.col("core.suspect") & F.col("core.problem").isNull()
+    sealed = several.withColumn("sealed", F.when(looked_at, _sealed(tokens or {})))
+    judged = sealed.withColumn("core", _judged(F.col("core"), body))
+    return judged.select(*[_column(field.name) for field in CHANGE.fields])
 
 
 def _candidates(dialect: str) -> tuple[list[Dialect], list[Dialect]]:
@@ -172,27 +178,43 @@ def _changes(dialects: list[Dialect], body: Column, keys: Keys, heard: Collectio
     return chain.otherwise(F.array(refused(problem("unknown_dialect", "", "no dialect recognises the message"))))
 
 
-def _exact(core: Column, body: Column) -> Column:
-    """A change whose numbers lost digits when they were parsed is no change."""
+def _judged(core: Column, body: Column) -> Column:
+    """A change whose numbers lost digits when they were parsed is no change, nor is one that a card number names or places."""
     lossy = F.col("sound") & core["suspect"] & core["skip"].isNull() & inexact(body)
-    return F.when(lossy, refused(problem("number_not_exact"))).otherwise(core)
+    place = F.concat_ws("|", *[core[name] for name in ("position", "ordering", "epoch")])
+    renamed = F.col("sealed.masked") & (F.to_json(_kept("key")) != core["key_json"])
+    says = "a card number stands in the key; masked, it would name other records too"
+    return (
+        F.when(lossy, refused(problem("number_not_exact")))
+        .when(renamed, refused(problem("card_in_key", "key", says)))
+        .when(
+            places_by_card(place),
+            refused(problem("card_in_position", "position", "a card number stands for the place")),
+        )
+        .otherwise(core)
+    )
 
 
-def _sealed() -> Column:
-    """Key and images as they may be kept; only rows that look as if they held a card number come here."""
-    return masked_states(F.struct(*[F.col(f"core.{name}").alias(name) for name in IMAGES]))
+def _sealed(tokens: Mapping[str, str]) -> Column:
+    """Key, images and names as they may be kept; only rows that look as if they held a card number come here."""
+    states = F.struct(*[F.col(f"core.{name}").alias(name) for name in (*IMAGES, *NAMED)])
+    return masked_states(states, F.col("core.entity"), tokens)
+
+
+def _kept(name: str, kind: str = "variant") -> Column:
+    return F.try_variant_get(F.col("sealed.state"), f"$.{name}", kind)
 
 
 def _column(name: str) -> Column:
-    touched = F.coalesce(F.col("sealed.masked"), F.lit(False))
-    if name in IMAGES:
-        kept = F.try_variant_get(F.col("sealed.state"), f"$.{name}", "variant")
-        return F.when(touched, kept).otherwise(F.col(f"core.{name}")).alias(name)
-    if name in TEXTS.values():
-        kept = F.try_variant_get(F.col("sealed.state"), f"$.{name.removesuffix('_json')}", "variant")
-        return F.when(touched, F.to_json(kept)).otherwise(F.col(f"core.{name}")).alias(name)
+    masked = F.coalesce(F.col("sealed.masked"), F.lit(False))
+    touched = masked & F.col("core.problem").isNull()
+    core = F.col(f"core.{name}") if name in CORE else None
     if name == "masked":
-        return touched.alias(name)
-    if name in CORE:
-        return F.col(f"core.{name}").alias(name)
-    return F.col(name)
+        return masked.alias(name)
+    if core is None:
+        return F.col(name)
+    if name in IMAGES:
+        return F.when(touched, _kept(name)).otherwise(core).alias(name)
+    if name in TEXTS.values():
+        return F.when(touched, F.to_json(_kept(name.removesuffix("_json")))).otherwise(core).alias(name)
+    return F.when(touched, _kept(name, "string")).otherwise(core).alias(name) if name in NAMED else core.alias(name)

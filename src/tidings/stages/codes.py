@@ -24,5 +24,7 @@ CODES = {
     "unknown_table": "no contract is configured for the entity",
     "wrong_type": "a field holds another JSON type than its dialect says",
     "missing_field": "a field that its dialect needs is absent or null",
+    "card_in_key": "the record's key holds a card number; masked, it would name other records too",
+    "card_in_position": "a card number stands where the message says its place in the log",
     "missing_key": "the message carries no key and no key columns are configured or present",
 }

@@ -20,8 +20,10 @@ from tidings.stages.verdict import IMAGES, Row, verdict
 Keys = Mapping[str, Sequence[str]]
 PREFIX = "$[0]"
 EMPTY = "empty_transaction"
-# `suspect`: the images may hold a card number, or a number that lost digits; whoever keeps them looks first.
+# `suspect`: images or names may hold a card number, or a number that lost digits; whoever keeps them looks first.
 TEXTS = {name: f"{name}_json" for name in IMAGES}
+# Names that the message gives to its table and transaction are kept too.
+NAMED = ("entity", "txn")
 CORE = [*FIELDS, *TEXTS.values(), "skip", "problem", "suspect"]
 
 
@@ -188,7 +190,8 @@ def _finished(row: Row, image: Column, before_kind: Column, verdict: Column) -> 
         given["before_kind"] = F.when(image["before"].isNull(), "none").otherwise(before_kind)
         out = {name: F.when(good, column) for name, column in given.items()}
         out["skip"], out["problem"] = raw["skip"], F.when(raw["skip"].isNull(), bad)
-        looks_odd = cards.suspect(text["all"]) | inexact_hint(text["all"])
+        kept = F.concat_ws("\n", text["all"], *[raw[name] for name in NAMED])
+        looks_odd = cards.suspect(kept) | inexact_hint(text["all"])
         out["suspect"] = F.when(good, looks_odd).otherwise(bad.isNotNull())
         return F.struct(*[out[name].alias(name) for name in CORE])
 

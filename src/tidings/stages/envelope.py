@@ -20,6 +20,8 @@ BATCH_TYPE = "application/cloudevents-batch+json"
 DATA_PARTS = ("key", "before", "after", "changed", "consent", "moved", "signal", "conflict")
 LIFE_CYCLE = frozenset({"insert", "update", "delete", "soft_delete", "restore", "reparent", "rekey"})
 SEQUENCE_WIDTH = 20
+ATTRIBUTE = "attribute:"  # a redaction of what the envelope itself says, such as attribute:locale
+_LABELS = ("class:", "category:", "kind:")
 
 # These say more about a person than an address does; the words are those of the data-classification extension.
 _RESTRICTED = frozenset(
@@ -68,22 +70,32 @@ def event_type(change_type: str, entity: str) -> str:
     return f"tidings.{entity}.{change_type}" if change_type in LIFE_CYCLE else f"tidings.{change_type}.changed"
 
 
+def addressed(
+    row: Mapping[str, Any], wire_subject: str, data: Mapping[str, Any], paths: Sequence[str]
+) -> dict[str, Any]:
+    """The envelope for a recipient that must not see these fields: neither they nor what was made of them is in it."""
+    return render(_bare(row, data, paths), wire_subject, redacted(data, paths))
+
+
 def redacted(data: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Any]:
-    """The payload without these fields: from both images, from the lists of changes and moves, and `consent` as a whole."""
+    """The payload without these fields: from the key, both images, the lists of changes, moves and disputes; `consent` as a whole."""
     result = dict(data)
     if "consent" in paths:
         result["consent"] = None
+    if any(path.startswith(_LABELS) for path in paths):
+        # A label that no contract could resolve may mean any field.
+        result |= {part: None for part in ("before", "after") if part in result} | {"changed": [], "moved": []}
     for path in paths:
-        steps = path.split(".")
-        for image in ("before", "after"):
+        steps = tuple(path.split("."))
+        for image in ("key", "before", "after"):
             if isinstance(result.get(image), Mapping):
                 result[image] = _without(result[image], steps)
         if isinstance(result.get("changed"), list):
-            result["changed"] = [
-                name for name in result["changed"] if name != path and not str(name).startswith(f"{path}.")
-            ]
-        if isinstance(result.get("moved"), list):
-            result["moved"] = [move for move in result["moved"] if not f"{move['field']}.".startswith(f"{path}.")]
+            result["changed"] = [name for name in result["changed"] if not _covers(path, str(name))]
+        for part in ("moved", "conflict"):
+            if isinstance(result.get(part), list):
+                said = [one for one in result[part] if not _covers(path, str(one["field"]))]
+                result[part] = [_moved(one, path) for one in said]
     return result
 
 
@@ -150,11 +162,58 @@ def _data(row: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _without(image: Mapping[str, Any], steps: Sequence[str]) -> dict[str, Any]:
-    head, *rest = steps
-    if not rest or not isinstance(image.get(head), Mapping):
-        return {name: value for name, value in image.items() if name != head or rest}
-    return {**image, head: _without(image[head], rest)}
+def _bare(row: Mapping[str, Any], data: Mapping[str, Any], paths: Sequence[str]) -> Mapping[str, Any]:
+    """The row without what was read from these fields. A withdrawn consent stays: who must obey it has to be told."""
+    gone = {path.removeprefix(ATTRIBUTE) for path in paths if path.startswith(ATTRIBUTE)}
+    consent = row.get("consent")
+    if consent and consent.get("state") != "withdrawn":
+        changed = [str(name) for name in data.get("changed") or ()]
+        gone |= {"consent"} if any(_covers(path, name) for path in paths for name in changed) else set()
+    return {name: None if name in gone else value for name, value in row.items()} if gone else row
+
+
+def _covers(path: str, name: str) -> bool:
+    """Is a field this one, or inside it?"""
+    return f"{name}.".startswith(f"{path}.")
+
+
+def _moved(move: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """A move of something that has the field inside."""
+    inside = tuple(path.removeprefix(f"{move['field']}.").split(".")) if _covers(str(move["field"]), path) else ()
+    return {
+        name: _without(value, inside) if inside and name in ("from", "to") else value for name, value in move.items()
+    }
+
+
+def _without(value: Any, steps: tuple[str, ...]) -> Any:
+    """A value without the field that lies at these steps, also in lists, in text that is JSON, and under names that have dots."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        return _without_in_text(value, steps)
+    if isinstance(value, list):
+        if steps[0].isdigit():
+            return [
+                (_without(one, steps[1:]) if steps[1:] else None) if n == int(steps[0]) else one
+                for n, one in enumerate(value)
+            ]
+        return [_without(one, steps) for one in value]
+    if not isinstance(value, Mapping):
+        return value
+    kept = {}
+    for name, inner in value.items():
+        parts = tuple(name.split("."))
+        if parts[: len(steps)] == steps:
+            continue
+        kept[name] = _without(inner, steps[len(parts) :]) if steps[: len(parts)] == parts else inner
+    return kept
+
+
+def _without_in_text(text: str, steps: tuple[str, ...]) -> str:
+    try:
+        inner = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    less = _without(inner, steps)
+    return text if less == inner else _json(less).decode()
 
 
 def _segment(value: Any) -> str:

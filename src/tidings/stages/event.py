@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from tidings.contract import Consent, Contract
 from tidings.progress import Marks
+from tidings.seal.tokens import token_flags
 from tidings.session import BUCKETS
 from tidings.stages.normal import truthy
 from tidings.stages.once import built_once
@@ -286,7 +287,7 @@ def _start() -> dict[str, Column]:
 
 
 @built_once
-def event_columns(contracts: Mapping[str, Contract]) -> dict[str, Column]:
+def event_columns(contracts: Mapping[str, Contract], attested: Collection[str]) -> dict[str, Column]:
     """Columns of one event, from a row spread by `out`, `unit` and `index` (its place in the change); other rows have none of them."""
     index = F.col("start") + F.col("index")
     offset = F.col("b_number") * OFFSETS_PER_BATCH + index * BUCKETS + F.col("bucket")
@@ -312,14 +313,14 @@ def event_columns(contracts: Mapping[str, Contract]) -> dict[str, Column]:
         "lamport": lamport,
         "vector": F.create_map(F.col("source"), lamport),
         "subjectseq": F.col("tick") * 4096 + F.least(F.col("counter"), F.lit(4095)),
-        "flags": _flags(),
+        "flags": _flags(contracts, attested),
         "consent_event": _consent_event(parts, contracts),
         "schema_version": choose(F.col("contract"), {n: F.lit(f"{n}/{c.version}") for n, c in contracts.items()}),
     }
     return {name: F.when(F.col("out") == "journal", column) for name, column in columns.items()}
 
 
-def _flags() -> Column:
+def _flags(contracts: Mapping[str, Contract], attested: Collection[str]) -> Column:
     """What is odd about an event, in words."""
     said = {
         "clock_ahead": F.col("ahead"),
@@ -327,6 +328,7 @@ def _flags() -> Column:
         "stale": F.col("stale"),
         "card_masked": F.col("masked"),
         "erasure": F.col("reason") == "erasure",
+        **token_flags(F.coalesce("fields_after", "fields_before"), contracts, attested),
     }
     return F.array_compact(F.array(*[F.when(test, F.lit(word)) for word, test in said.items()]))
 

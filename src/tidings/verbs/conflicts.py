@@ -71,7 +71,7 @@ def resolve(
         raise Refused("unknown_conflict", found, "a held change that is open", "See `tidings conflicts list --all`.")
     place: dict[str, str | int] = {"source": one.source, "generation": one.generation, "offset": one.offset}
     action: control.Action = "keep" if keep else "drop"
-    request = control.ask(settings.data_path, control.CONFLICTS, action, why, by, event=event, **place)
+    request = control.ask(settings.data_path, control.WORDS, action, why, by, event=event, **place)
     if as_json:
         answer(asdict(request))
         return

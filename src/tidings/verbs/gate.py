@@ -1,10 +1,12 @@
-"""`tidings gate`: how far the anchors count, and whose rules are in force."""
+"""`tidings gate`: what may be done, what waits for a person, how far the anchors count, and whose rules are in force."""
 
 from __future__ import annotations
 
 import typer
 
-from tidings.verbs import gate_bundles, gate_expire, gate_rollout, gate_rules
+from tidings.verbs import gate_bundles, gate_expire, gate_may, gate_review, gate_rollout, gate_rules
+
+PARTS = (gate_may, gate_review, gate_rollout, gate_bundles, gate_rules, gate_expire)
 
 
 def register(app: typer.Typer) -> None:
@@ -12,10 +14,8 @@ def register(app: typer.Typer) -> None:
         no_args_is_help=True, help="What the gate decides, and how far it counts.", rich_markup_mode=None
     )
     gate.callback()(_gate)
-    gate_rollout.register(gate)
-    gate_bundles.register(gate)
-    gate_rules.register(gate)
-    gate.command("expire")(gate_expire.expire)
+    for part in PARTS:
+        part.register(gate)
     app.add_typer(gate, name="gate")
 
 

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from tidings.settings import Settings
 
 
+def register(app: typer.Typer) -> None:
+    app.command("expire")(expire)
+
+
 def expire(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go; nothing does.")] = False,
     now: Annotated[str, typer.Option("--now", metavar="DATE", help="As if it were this day; with --dry-run.")] = "",

@@ -1,21 +1,23 @@
-"""`tidings report`: what a person hands to somebody who asks; `capture` says what each source saw and what of it is mapped."""
+"""`tidings report`: what a person hands to somebody who asks; `capture` says what each source saw, `recipients` who received somebody's data."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
+from tidings.errors import Refused
 from tidings.verbs import report_retention
-from tidings.verbs.options import AsJson, Here, answer
+from tidings.verbs.options import AsJson, Here, answer, note
 
 
 def register(app: typer.Typer) -> None:
     report = typer.Typer(no_args_is_help=True, help="Reports over what is committed.", rich_markup_mode=None)
     report.callback()(_reports)
     report.command("capture")(capture)
+    report.command("recipients")(recipients)
     report.command("retention")(report_retention.retention)
     app.add_typer(report, name="report")
 
@@ -36,6 +38,43 @@ def capture(directory: Here = Path("."), as_json: AsJson = False) -> None:
         answer(said)
     else:
         _show(said)
+
+
+def recipients(
+    subject: Annotated[str, typer.Option("--subject", metavar="WHO", help="An e-mail, a phone, or customer:1001.")],
+    since: Annotated[str, typer.Option("--since", metavar="TIME", help="Only calls from then on.")] = "",
+    until: Annotated[str, typer.Option("--until", metavar="TIME", help="Only calls up to then.")] = "",
+    directory: Here = Path("."),
+    as_json: AsJson = False,
+) -> None:
+    """Who ever received this person's data, from when to when, what kind, and how surely."""
+    from tidings.gate.loading import load_policy
+    from tidings.report.recipients import recipients_of
+    from tidings.settings import load
+    from tidings.store import Store
+
+    between = (_moment(since), _moment(until))
+    settings = load(directory, secrets=False)
+    store = Store(settings.data_path / "tables")
+    said = recipients_of(settings, store, load_policy(settings), subject, between)
+    if as_json:
+        answer({"recipients": said})
+        return
+    for one in said:
+        where = f"{one['role'] or 'no longer configured'}, {one['acts_as'] or '?'} in {one['region'] or '?'}"
+        print(f"{one['subscriber']} ({where}): {one['received']}, {one['ack']}, {one['events']} events")
+        print(f"  from {one['first']} to {one['last']}: {', '.join(one['change_types'])}")
+        if one["onward"]:
+            print(f"  passes it on to {', '.join(one['onward'])}")
+    note(f"{len(said)} recipients" if said else "Nobody received anything, nothing is stored, or it has been erased.")
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        at = datetime.fromisoformat(text) if text else None
+    except ValueError:
+        raise Refused("date", "something else", "a time such as 2026-11-16T09:00:00Z", "Mend it.") from None
+    return at if at is None or at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _show(said: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""`tidings try gate`: what the policy says of situations in hand, for every subscriber or for one you describe. No JVM."""
+"""`tidings try gate`: what the policy says of situations in hand, for every subscriber or for one you describe, and why. No JVM."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from tidings.gate.decide import Decision, Policy, Recipient
     from tidings.settings import Settings
 
-Lines = Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines of facts; - is standard input.")]
+Lines = Annotated[
+    str,
+    typer.Argument(
+        metavar="FACTS", help="A file of facts: one JSON object, a list, or JSON Lines; - is standard input."
+    ),
+]
 Described = Annotated[
     str,
     typer.Option("--recipient", metavar="JSON", help='Decide for this recipient instead, e.g. {"role":"marketing"}.'),
@@ -32,20 +37,40 @@ def register(app: typer.Typer) -> None:
 
 
 def gate(path: Lines = "-", recipient: Described = "", directory: Here = Path("."), as_json: AsJson = False) -> None:
-    """Decide each line, such as {"change_type":"email","entity":"customer","jurisdiction":"DE"}, and say why."""
-    settings, policy = _policy(directory, described=bool(recipient))
+    """Decide each situation, such as {"change_type":"email","entity":"customer","jurisdiction":"DE"}, and say why."""
+    given = _read(path)
+    described = bool(recipient) or any(isinstance(one, dict) and "recipient" in one for _, one in given)
+    settings, policy = _policy(directory, described=described)
     if recipient:
-        policy = dataclasses.replace(policy, recipients=(_described(recipient),))
-    text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+        policy = dataclasses.replace(policy, recipients=(_asked(recipient),))
     wrong = 0
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip():
-            continue
-        said = {"line": number, **_answer(line, policy, settings)}
+    for number, one in given:
+        said = {"line": number, **_answer(one, policy, settings)}
         wrong += "problems" in said
         print(json.dumps(said, ensure_ascii=False) if as_json else "\n".join(_told(said)))
     if wrong:
         raise typer.Exit(2)
+
+
+def _read(path: str) -> list[tuple[int, Any]]:
+    """The situations with their numbers; what is not JSON stays text."""
+    try:
+        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        expected = "a file of facts in UTF-8"
+        raise Refused("facts_file", f"{path}, {type(error).__name__}", expected, "Name another file.") from None
+    try:
+        whole = json.loads(text)
+    except ValueError:
+        return [(number, _json(line)) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    return list(enumerate(whole if isinstance(whole, list) else [whole], 1))
+
+
+def _json(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        return f"not JSON: {error}"
 
 
 def _policy(directory: Path, *, described: bool) -> tuple[Settings | None, Policy]:
@@ -59,44 +84,59 @@ def _policy(directory: Path, *, described: bool) -> tuple[Settings | None, Polic
     return settings, load_policy(settings)
 
 
-def _described(text: str) -> Recipient:
-    from tidings.gate.facts import MANY, RECIPIENT_FACTS
-    from tidings.gate.loading import described
-
+def _asked(text: str) -> Recipient:
     try:
         given = json.loads(text)
     except ValueError:
         given = None
+    problems = recipient_problems(given)
+    if problems:
+        found = problems[0].partition("; expected ")
+        raise Refused("recipient", found[0], found[2], "Mend it.")
+    return _described(given)
+
+
+def recipient_problems(given: Any) -> list[str]:
+    """What is wrong with a described recipient."""
+    from tidings.gate.facts import MANY, RECIPIENT_FACTS
+
     if not isinstance(given, dict):
-        raise Refused(
-            "recipient", "text that is not a JSON object", 'an object such as {"role":"marketing"}', "Quote it."
-        )
+        return ['recipient: found something else; expected an object such as {"role":"marketing"}']
+    problems = []
     for name, value in given.items():
         fact = RECIPIENT_FACTS.get(name)
         if fact is None:
-            expected = "one of " + ", ".join(RECIPIENT_FACTS)
-            raise Refused("recipient", f"the recipient fact {name}", expected, "Mend the name.")
-        if not (isinstance(value, list) if name in MANY else fact.accepts(value)):
-            raise Refused("recipient", f"{name}: {value!r}", fact.expected(), "Mend the value.")
-    return described(given)
+            problems.append(f"recipient.{name}: not a fact; expected one of {', '.join(RECIPIENT_FACTS)}")
+        elif not (isinstance(value, list) if name in MANY else fact.accepts(value)):
+            problems.append(f"recipient.{name}: found {value!r}; expected {fact.expected()}")
+    return problems
 
 
-def _answer(line: str, policy: Policy, settings: Settings | None) -> dict[str, Any]:
+def _described(given: Mapping[str, Any]) -> Recipient:
+    """The recipient, and what was said of it that is worked out for a configured one: transfer, approved, ack, exactly_once."""
+    from tidings.gate.facts import PAIRED
+    from tidings.gate.loading import described
+    from tidings.gate.suppose import Supposed
+
+    return Supposed.of(described(given), {name: value for name, value in given.items() if name in PAIRED})
+
+
+def _answer(given: Any, policy: Policy, settings: Settings | None) -> dict[str, Any]:
     from tidings.gate.decide import as_row, told
     from tidings.gate.facts import complete, wrong
 
-    try:
-        given = json.loads(line)
-    except ValueError as error:
-        return {"problems": [f"not JSON: {error}"]}
+    if isinstance(given, str):
+        return {"problems": [given]}
+    own = given.get("recipient") if isinstance(given, dict) else None
     given = given.get("facts", given.get("situation", given)) if isinstance(given, dict) else None
     if not isinstance(given, dict):
         return {"problems": ["not a JSON object of facts"]}
     moments, problems = _moments(given)
-    given = {name: value for name, value in given.items() if name not in MOMENTS}
-    problems += wrong(given) + _unnamed(given, settings)
+    given = {name: value for name, value in given.items() if name not in (*MOMENTS, "recipient")}
+    problems += wrong(given) + _unnamed(given, settings) + ([] if own is None else recipient_problems(own))
     if problems:
         return {"problems": problems}
+    policy = policy if own is None else dataclasses.replace(policy, recipients=(_described(own),))
     facts = complete({**_implied(given, settings), **given})
     decisions = told(policy, facts)
     row = as_row(policy, facts, decisions)
@@ -105,7 +145,7 @@ def _answer(line: str, policy: Policy, settings: Settings | None) -> dict[str, A
         "situation": row["situation"],
         "policy_version": row["policy_version"],
         "facts": kept,
-        "recipients": [_shown(decision, policy, moments) for decision in decisions],
+        "recipients": [_shown(decision, policy, facts, moments) for decision in decisions],
     }
 
 
@@ -120,7 +160,7 @@ def _unnamed(given: Mapping[str, Any], settings: Settings | None) -> list[str]:
 def _implied(given: Mapping[str, Any], settings: Settings | None) -> dict[str, Any]:
     """What the folder says about an event that the line does not."""
     from tidings.contract import LIFE_CYCLE
-    from tidings.gate.categories import personal, sensitive_types
+    from tidings.gate.categories import facts_of
 
     change = given["change_type"]
     implied: dict[str, Any] = {"operation": change if change in LIFE_CYCLE else "update", "personal": True}
@@ -128,10 +168,7 @@ def _implied(given: Mapping[str, Any], settings: Settings | None) -> dict[str, A
         return implied
     implied |= {"jurisdiction": settings.jurisdiction, "test_mode": settings.test_mode.enabled}
     contract = settings.entities.get(str(given.get("entity")))
-    if contract is not None:
-        implied |= {"entity_kind": contract.kind, "personal": personal(contract)}
-        implied["sensitive"] = change in sensitive_types(contract)
-    return implied
+    return implied if contract is None else implied | facts_of(contract, change)
 
 
 def _moments(given: Mapping[str, Any]) -> tuple[dict[str, datetime], list[str]]:
@@ -147,36 +184,34 @@ def _moments(given: Mapping[str, Any]) -> tuple[dict[str, datetime], list[str]]:
     return moments, problems
 
 
-def _shown(decision: Decision, policy: Policy, moments: Mapping[str, datetime]) -> dict[str, Any]:
-    from tidings.gate.clocks import due
+def _shown(
+    decision: Decision, policy: Policy, facts: Mapping[str, Any], moments: Mapping[str, datetime]
+) -> dict[str, Any]:
+    from tidings.verbs.why import laws, reasoned
 
-    ends = []
-    for clock in decision.clocks:
-        start = moments.get("time") if clock.origin == "event" else moments.get("request_time", moments.get("time"))
-        end = due(clock, start.astimezone(UTC), policy.calendars) if start else None
-        ends += [end] if end else []
-    laws = [policy.statutes[name] for name in decision.statutes if name in policy.statutes]
-    shown = dataclasses.asdict(decision)
-    return shown | {
-        "statutes": [
-            {"id": law.id, "law": law.law, "citation": law.citation, "confidence": law.confidence} for law in laws
-        ],
-        "clocks": [str(clock) for clock in decision.clocks],
-        "deadline": min(ends).isoformat() if ends else None,
-    }
+    recipient = next(one for one in policy.recipients if one.subscriber == decision.subscriber)
+    why = reasoned(policy, facts, recipient, moments)
+    ends = [one["due"] for one in why["arithmetic"] if one["due"]]
+    cited = laws(policy, decision.statutes)
+    shown = dataclasses.asdict(decision) | {"statutes": cited, "clocks": [str(clock) for clock in decision.clocks]}
+    return shown | {"deadline": min(ends) if ends else None, "laws": cited} | why
 
 
 def _told(said: Mapping[str, Any]) -> Iterator[str]:
+    from tidings.verbs.why import lines
+
     if "problems" in said:
         yield from (f"line {said['line']}: {problem}" for problem in said["problems"])
         return
     facts = said["facts"]
     yield f"line {said['line']}: {facts['change_type']} of {facts.get('entity', 'anything')}, situation {said['situation']}"
     for one in said["recipients"] or ():
-        laws = "; ".join(law["citation"] for law in one["statutes"])
-        until = one["deadline"] or "; ".join(one["clocks"])
-        yield f"  {one['outcome']:5} {one['subscriber']}: {'; '.join(one['reasons'])}" + (f" [{laws}]" if laws else "")
-        if until and one["outcome"] != "deny":
-            yield f"        priority {one['priority']}, {one['semantics']}, until {until}"
+        cited = "; ".join(law["citation"] for law in one["statutes"])
+        yield f"  {one['outcome']:5} {one['subscriber']}: {'; '.join(one['reasons'])}" + (
+            f" [{cited}]" if cited else ""
+        )
+        if one["outcome"] != "deny":
+            yield f"        priority {one['priority']}, {one['semantics']}"
+        yield from lines(one)
     if not said["recipients"]:
         yield "  nobody subscribed to it"

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidings.errors import ConfigurationError
+from tidings.expiry import Expiry, Step
+from tidings.keeping import Keeping, retention_of
 from tidings.seal.keyfiles import KeyFiles
+from tidings.settings import load
 from tidings.store import Store
 
-MANY = 64  # live files of a table before they are compacted
+MANY = 64  # live files of a table beyond one a month before they are compacted
 STATE = ("last_seen", "subjects")
 ATTESTED = ("journal", "attempts", "settled")
 OTHERS = ("quarantine", "identities")
@@ -21,7 +27,7 @@ def tend(store: Store, keys: KeyFiles, attested: Callable[[str], int | None] = l
     """Compact what has grown; `attested` says how far the ledger has read a table. Returns how many files went."""
     gone = 0
     for table in (*ATTESTED, *OTHERS, *STATE):
-        if len(store.files(table)) <= MANY:
+        if store.crowd(table) <= MANY:
             continue
         reduce = newest_only if table in STATE else None
         above = attested(table) if table in ATTESTED else None
@@ -29,6 +35,27 @@ def tend(store: Store, keys: KeyFiles, attested: Callable[[str], int | None] = l
         store.clean_up(table, keep_above=above)
     keys.compact()
     return gone
+
+
+def expire(directory: Path, store: Store, attested: Callable[[str], int | None], now: float) -> list[Step]:
+    """Let go of what is over, by the folder as it is now: a hold counts from the moment it is written, not from the next start.
+
+    A folder that cannot be read may have lost a hold, so nothing goes.
+    """
+    try:
+        settings = load(directory, secrets=False)
+        retention = retention_of(settings)
+    except ConfigurationError:
+        return []
+    if not any(schedule.named for schedule in retention.schedules.values()):
+        return []
+    for table in (*ATTESTED, "quarantine"):  # what went days ago leaves the disk
+        head = store.version(table)
+        if head is not None and (table not in ATTESTED or attested(table) == head):
+            store.checkpoint(table)
+            store.clean_up(table, keep_above=head)
+    today = datetime.fromtimestamp(now, UTC).date()
+    return Expiry(Keeping(settings, store, retention, attested, today)).run(now)
 
 
 def newest_only(rows: pa.Table) -> pa.Table:

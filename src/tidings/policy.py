@@ -15,7 +15,7 @@ from tidings.reading import did_you_mean, listed, shown
 from tidings.yaml_lines import Document, Place, Value
 
 # What a document can contribute; the gate gives each its meaning.
-PARTS = ("rules", "recipients", "rollout", "engines", "clocks")
+PARTS = ("rules", "recipients", "rollout", "engines", "clocks", "retention", "holds")
 KEYS = ("version", "include", "privileged", "title", "note", *PARTS)
 
 

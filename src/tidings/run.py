@@ -21,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tidings.attest import advance, behind, ledger_of
 from tidings.bundles import taken
-from tidings.care import tend
+from tidings.care import expire, tend
 from tidings.decisions import Decisions
 from tidings.emit import Emitter
 from tidings.errors import Refused, SourceStopped, TidingsError
@@ -61,6 +61,7 @@ class Runner:
         self.stop, self.ready = threading.Event(), threading.Event()
         self.failure: BaseException | None = None
         self.totals: dict[str, int] = {}
+        self.expired = 0  # the day, since 1970, on which what is over was last let go
 
     def run(self, *, until_idle: bool = False, patience: float = 60.0) -> None:
         """Work until stopped, or until nothing is left to do now; raises what stopped it."""
@@ -141,6 +142,9 @@ class Runner:
         self.progress({"lanes": report.as_dict()})
 
     def _care(self) -> None:
+        if (day := int(time.time() // 86_400)) != self.expired:
+            expire(self.settings.directory, self.store, self.ledger.position, time.time())
+            self.expired = day
         tend(
             self.store,
             KeyFiles(self.settings.data_path / "keys", self.settings.keyring.derive("kek")),

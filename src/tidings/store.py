@@ -6,11 +6,10 @@ file decides so: delta-rs itself would commit twice and move versions back.
 
 from __future__ import annotations
 
-import math
 import shutil
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +22,14 @@ from deltalake.transaction import AddAction, RemoveAction
 from tidings import crash, durable
 from tidings.deltalog import Log
 from tidings.errors import Damaged, Refused
+from tidings.grouping import BARE, SMALL_BYTES, TARGET_BYTES, apart, grouped, is_bare, placed, sliced, tiered
 from tidings.parquet import AddFile, dataset, describe, holding, write
 from tidings.tables import SPARK_SETTINGS, TABLES
 
-__all__ = ["SPARK_SETTINGS", "TABLES", "AddFile", "Store"]
+__all__ = ["SPARK_SETTINGS", "TABLES", "AddFile", "Store", "is_bare"]
 
 SWEEP_AFTER_S = 3600
 WRITING_S = 86_400
-SMALL_BYTES = 16 << 20
-TARGET_BYTES = 64 << 20
-TIER = 4  # as many files of about one size are made one
 VACUUM_HOURS = 48  # longer than the longest read of an older version
 
 for _table in TABLES:
@@ -166,13 +163,49 @@ class Store:
             recent = log.added_after(keep_above)
         chosen = [f for f in self.files(table) if f.path not in recent and f.size < small]
         gone = 0
-        groups = _groups(sorted(chosen, key=lambda f: _place(f, TABLES[table].sort)), target)
+        ordered = sorted(chosen, key=lambda f: placed(f, TABLES[table].sort))
+        groups = [group for part in apart(ordered, TABLES[table]) for group in grouped(part, target)]
         if TABLES[table].key:
-            groups += _tiers([f for f in self.files(table) if f.path not in recent and f.size >= small], small)
+            groups += tiered([f for f in self.files(table) if f.path not in recent and f.size >= small], small)
         for group in groups:
             if len(group) > 1 or reduce:
                 gone += self._rewrite(table, group, reduce)
         return gone
+
+    def crowd(self, table: str) -> int:
+        """How many live files there are beyond the fewest that compaction could leave."""
+        found = self.files(table)
+        return len(found) - len(apart(found, TABLES[table]))
+
+    def remove(self, table: str, paths: Collection[str]) -> int:
+        """Take whole files out of a table, as far as they are still in it; returns how many went. Durable on return."""
+        log = self._log(table)
+        with log.lock:
+            while log.refresh():
+                gone = [f for f in log.described(log.actions()) if f.path in paths]
+                if not gone:
+                    break
+                now = int(time.time() * 1000)
+                actions: list[AddAction | RemoveAction] = [
+                    RemoveAction(self._relative(table, f), data_change=True, deletion_timestamp=now, size=f.size)
+                    for f in gone
+                ]
+                try:
+                    log.write(actions, {}, {"tidings": "expiry"})
+                    return len(gone)
+                except CommitFailedError as error:
+                    log.overtaken(error)
+        return 0
+
+    def bare(self, table: str, paths: Collection[str], column: str) -> int:
+        """Write these files again without the values of a column, as far as they are still in the table."""
+
+        def blank(rows: pa.Table) -> pa.Table:
+            at = rows.schema.get_field_index(column)
+            return rows.set_column(at, rows.schema.field(at), pa.nulls(rows.num_rows, rows.schema.field(at).type))
+
+        live = [f for f in self.files(table) if f.path in paths]
+        return sum(self._rewrite(table, [file], blank, BARE) for file in live)
 
     def checkpoint(self, table: str) -> None:
         """Fold the log into one file. Commits do this by themselves; maintenance may do it before a backup."""
@@ -259,13 +292,16 @@ class Store:
         durable.sync_folder(folder.parent)
         return actions
 
-    def _rewrite(self, table: str, group: list[AddFile], reduce: Callable[[pa.Table], pa.Table] | None) -> int:
+    def _rewrite(
+        self, table: str, group: list[AddFile], reduce: Callable[[pa.Table], pa.Table] | None, prefix: str = ""
+    ) -> int:
         rows, sort = dataset(group, self._log(table).arrow_schema()), [(n, "ascending") for n in TABLES[table].sort]
-        parts = (rows.to_table(filter=part) for part in _slices(group, TABLES[table].sort[0]))
+        parts = (rows.to_table(filter=part) for part in sliced(group, TABLES[table].sort[0]))
         folder = Path(self.fresh(table))
         folder.mkdir()
         kept = ((reduce(part) if reduce else part).sort_by(sort) for part in parts)
-        write(kept, folder / "part-0.parquet", TABLES[table])
+        prefix = prefix or (BARE if is_bare(group[0]) else "part-")
+        write(kept, folder / f"{prefix}0.parquet", TABLES[table])
         actions: list[AddAction | RemoveAction] = [*self._durable(table, folder)]
         for action in actions:
             action.data_change = False
@@ -316,41 +352,6 @@ class Store:
 
     def _relative(self, table: str, file: AddFile) -> str:
         return Path(file.path).relative_to(self._root(table)).as_posix()
-
-
-def _groups(files: list[AddFile], target: int) -> list[list[AddFile]]:
-    groups: list[list[AddFile]] = []
-    size = target
-    for file in files:
-        if size + file.size > target:
-            groups.append([])
-            size = 0
-        groups[-1].append(file)
-        size += file.size
-    return groups
-
-
-def _tiers(files: list[AddFile], small: int) -> list[list[AddFile]]:
-    """Files of about one size once there are several: each row is written again a few times in all, and few files are left to ask."""
-    tiers: dict[int, list[AddFile]] = {}
-    for file in files:
-        tiers.setdefault(int(math.log(max(file.size / small, 1), TIER)), []).append(file)
-    return [tier for tier in tiers.values() if len(tier) >= TIER]
-
-
-def _slices(group: list[AddFile], first: str) -> Iterator[ds.Expression | None]:
-    """The parts in which a group is rewritten: all of it, or by its first sorted column when it is too much to hold at once."""
-    found = [side.get(first) for f in group for side in (f.minimum, f.maximum)]
-    numbers = [number for number in found if isinstance(number, int)]
-    if sum(f.size for f in group) <= 2 * TARGET_BYTES or len(numbers) < len(found):
-        yield None
-        return
-    for number in range(min(numbers), max(numbers) + 1):
-        yield ds.field(first) == number
-
-
-def _place(file: AddFile, sort: Sequence[str]) -> tuple[tuple[bool, Any], ...]:
-    return tuple((name in file.minimum, file.minimum.get(name, 0)) for name in sort)
 
 
 def _drop(path: Path) -> None:

@@ -20,6 +20,9 @@ class Table:
     statistics: tuple[str, ...]
     sort: tuple[str, ...]
     key: str = ""  # rows are looked up by this column, among millions: it ends the sort, and row groups are small
+    moment: str = (
+        ""  # rows are kept by this time: compaction leaves every month its own files, so that whole files can go
+    )
 
     @cached_property
     def fields(self) -> dict[str, Any]:
@@ -76,12 +79,14 @@ TABLES: Mapping[str, Table] = {
         " recipients array<string>, deadlines map<string,timestamp>, entry binary",
         statistics=(*_FEED, "time", "recorded"),
         sort=("source", "generation", "offset"),
+        moment="recorded",
     ),
     "quarantine": Table(
         "source string, generation string, batch bigint, place string, arrived timestamp, code string, path string,"
         " detail string, sealed binary, day date, masked boolean, file string, line bigint, entity string",
         statistics=("source", "generation", "batch", "arrived", "day"),
         sort=("source", "generation", "batch", "arrived"),
+        moment="arrived",
     ),
     "last_seen": Table(
         f"tag binary, bucket int, {_PLACE}, version string, kid binary, key_file string, image binary, time timestamp, ordering string,"
@@ -110,11 +115,13 @@ TABLES: Mapping[str, Table] = {
         "change_type:string,attempt:int,result:string,code:string,next_due:timestamp,final:string>>, entry binary",
         statistics=("lane", "cycle", "started", "finished"),
         sort=("lane", "cycle", "started"),
+        moment="finished",
     ),
     "settled": Table(
         "event_id string, offset bigint, source string, generation string, entry binary, time timestamp",
         statistics=("source", "generation", "offset", "time"),
         sort=("source", "generation", "offset"),
+        moment="time",
     ),
     "counts": Table(
         "source string, generation string, batch bigint, counter string, value bigint, recorded timestamp",

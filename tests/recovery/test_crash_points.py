@@ -54,6 +54,7 @@ CHAIN = (
     "settled.after_commit",
 )
 ELSEWHERE = ("exports.compared", "exports.told")  # tests/capture/test_exports.py
+ELSEWHERE += ("expiry.planned", "expiry.attested", "expiry.removed")  # test_expiry.py
 # A source without an order of its own recognises repeats by the journal alone, also its own half-done batch.
 UNORDERED = ("emit.journal", "last_seen.before_commit", "emit.done")
 

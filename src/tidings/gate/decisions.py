@@ -124,6 +124,13 @@ class Decided:
         chosen = self.choices(row["decision"])
         return [{**chosen[name], "deadline": due.get(name)} for name in row["recipients"] or ()]
 
+    def retention(self) -> frozenset[str]:
+        """The statutes that any decision here named for its proof."""
+        with self._lock:
+            self._catch_up()
+        named = (each.get("retention") or () for row in self._rows.values() for each in row["recipients"])
+        return frozenset(name for names in named for name in names)
+
     def _catch_up(self) -> None:
         for path in sorted(self.folder.glob("*.jsonl")):
             with path.open("rb") as file:

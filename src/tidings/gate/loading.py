@@ -18,6 +18,7 @@ from tidings.gate.contradictions import contradictions
 from tidings.gate.facts import PAIRED, RECIPIENT_FACTS, complete, derive
 from tidings.gate.own_clocks import with_own_clocks
 from tidings.gate.policy import Engine, Policy, Recipient
+from tidings.gate.retention_reader import read_retention
 from tidings.gate.rollout import modes, read_rollout
 from tidings.gate.rule_reader import Reading
 from tidings.gate.rules import Rule, judge
@@ -59,6 +60,8 @@ def examine_policy(settings: Settings) -> tuple[Policy, list[Problem]]:
     approvals, wrong = read_approvals(settings.policies.documents, settings.subscribers)
     problems += wrong
     steps, wrong = read_rollout(settings.policies.documents, datetime.now(UTC).date())
+    problems += wrong
+    _, wrong = read_retention(settings.policies.documents, rules, statutes)
     problems += wrong
     people = tuple(
         replace(recipient(settings, name), approvals=None if approvals is None else approvals[name])

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from tidings.lanes import control
-from tidings.lanes.attempts import flattened
+from tidings.lanes.attempts import MOMENT, flattened
 from tidings.store import Store
 
+DEAD = "dead_lettered"
+SLACK = timedelta(hours=1)  # clocks of the parts that stamp a row may differ
 COLUMNS = ["lane", "cycle", "call", "intent", "started", "finished", "status", "strength", "members"]
 
 
@@ -47,7 +51,7 @@ def dead_letters(store: Store, data: Path) -> list[Letter]:
     last: dict[tuple[str, str], dict[str, Any]] = {}
     for row in found.filter(pc.is_valid(found["final"])).to_pylist():
         last[row["lane"], row["event_id"]] = row
-    dead = [row for row in last.values() if row["final"] == "dead_lettered"]
+    dead = [row for row in last.values() if row["final"] == DEAD]
     asked = {lane: control.asked(data, lane) for lane in {row["lane"] for row in dead}}
     letters = [_letter(row, asked[row["lane"]]) for row in dead]
     return sorted(letters, key=lambda letter: (letter.at, letter.lane, letter.event))
@@ -87,3 +91,45 @@ def history(store: Store, event: str) -> list[dict[str, Any]]:
         }
         for row in sorted(rows, key=lambda row: (row["finished"], row["lane"], row["cycle"], not row["intent"]))
     ]
+
+
+def sendable(store: Store, letter: Letter) -> bool:
+    """Is what the event said still there?"""
+    feed = {"source": letter.source, "generation": letter.generation}
+    look = (
+        (ds.field("offset") == letter.offset) & (ds.field("event_id") == letter.event) & ds.field("payload").is_valid()
+    )
+    files = store.files("journal", column="offset", above=letter.offset - 1, where=feed)
+    return bool(store.arrow("journal", ["event_id"], files=files, filter=look).num_rows)
+
+
+def still_dead(store: Store, data: Path, events: set[str], between: tuple[datetime, datetime]) -> set[str]:
+    """Events among these with a dead letter that nobody has answered for; only calls of that stretch of time are read.
+
+    An answer is an approval, or another try that ended otherwise.
+    """
+    first, last = (pa.scalar(moment, MOMENT) for moment in (between[0] - SLACK, between[1] + SLACK))
+    ended = _ends(store, (ds.field("finished") >= first) & (ds.field("finished") <= last), events)
+    return {
+        event for (lane, event), final in ended.items() if final == DEAD and not _answered(store, data, lane, event)
+    }
+
+
+def _answered(store: Store, data: Path, lane: str, event: str) -> bool:
+    said = [request for request in control.asked(data, lane) if request.event == event]
+    if any(request.action == "approve" for request in said):
+        return True
+    tried = [request for request in said if request.action == "retry"]
+    if not tried:
+        return False
+    since = pa.scalar(datetime.fromisoformat(tried[0].at), MOMENT)
+    later = _ends(store, (ds.field("lane") == lane) & (ds.field("finished") >= since), {event})
+    return later.get((lane, event), DEAD) != DEAD
+
+
+def _ends(store: Store, look: ds.Expression, events: set[str]) -> dict[tuple[str, str], str]:
+    """(lane, event) → its last end among these calls."""
+    rows = flattened(store.arrow("attempts", ["lane", "cycle", "members"], filter=look))
+    known = pc.and_(pc.is_in(rows["event_id"], pa.array(sorted(events), pa.string())), pc.is_valid(rows["final"]))
+    found = rows.filter(known).sort_by("cycle").to_pylist()
+    return {(row["lane"], row["event_id"]): row["final"] for row in found}

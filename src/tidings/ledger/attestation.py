@@ -221,3 +221,22 @@ class Erased(_Entry):
     generation: int
     keys_destroyed: int
     request: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expired(_Entry):
+    """Records whose time is over, attested before they go. `members_root` is over one root per file, each over its sorted ids."""
+
+    KIND = "expired"
+    record_class: str
+    records: str
+    goes: str
+    count: int
+    files: int
+    range: str
+    keep_until: str
+    duty: str
+    members_root: str
+    policy_version: str
+    feeds: Mapping[str, Value] | None = None
+    replaces: int | None = None

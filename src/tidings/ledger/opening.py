@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from tidings.errors import ConfigurationError, TidingsError
-from tidings.ledger.classes import ROOT
+from tidings.ledger.classes import INDEX, ROOT
 from tidings.ledger.log import VKEY
 from tidings.ledger.note import Signer
+from tidings.ledger.sequencer import Index
 
 PURPOSE = "ledger-sign"
 
@@ -39,3 +41,13 @@ def own_key(directory: Path) -> str:
         return Signer(f"{origin(settings.tenant)}/{ROOT}", settings.keyring.derive(PURPOSE)).verifier.vkey
     except TidingsError:
         return ""
+
+
+def attested_in(data: Path) -> Callable[[str], int | None]:
+    """How far the ledger has read each table, for who only looks; a version that a crash left half done counts as read."""
+
+    def position(table: str) -> int | None:
+        last = Index(data / "ledger" / ROOT / INDEX, table).last()
+        return last.version if last else None
+
+    return position

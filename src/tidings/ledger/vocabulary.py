@@ -165,6 +165,22 @@ VOCABULARY: Mapping[str, tuple[Mapping[str, Check], Mapping[str, Check]]] = {
         {**_BY, "subject_identifier": _hex, "basis": _text, "generation": _integer, "keys_destroyed": _integer},
         {"request": _text},
     ),
+    "expired": (
+        {
+            **_BY,
+            "record_class": _text,
+            "records": _text,
+            "goes": partial(_one_of, ("payload", "rows", "files")),
+            "count": _integer,
+            "files": _integer,
+            "range": _text,
+            "keep_until": _text,
+            "duty": _text,
+            "members_root": _hash,
+            "policy_version": _text,
+        },
+        {"feeds": _any, "replaces": _integer},
+    ),
     "checkpoint": ({"origin": _text, "size": _integer, "root": _hash, "signature": _text}, {}),
 }
 

@@ -74,7 +74,9 @@ def _may_hold(file: Any, names: set[str]) -> bool:
 
 
 def opened(row: dict[str, Any], key: bytes) -> dict[str, Any]:
-    """The sealed part of a journal row."""
+    """The sealed part of a journal row; what was said is gone when its time was over."""
+    if row["payload"] is None:
+        return {"expired": True}
     try:
         plain = open_payload(key, associated("journal", row["event_id"], "payload"), row["payload"])
     except Damaged:

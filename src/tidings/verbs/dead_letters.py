@@ -91,17 +91,21 @@ def _letters(directory: Path) -> tuple[Settings, Store, list[Letter]]:
 
 def _ask(action: str, event: str, said: tuple[str, str], directory: Path, as_json: bool) -> None:
     from tidings.lanes import control
+    from tidings.lanes.letters import sendable
 
     lane, reason = said
     if not reason.strip():
         raise Refused("no_reason", f"{action} without a reason", "--reason TEXT", "It is recorded, so it must say why.")
-    settings, _, letters = _letters(directory)
+    settings, store, letters = _letters(directory)
     found = [one for one in letters if one.event == event and lane in ("", one.lane)]
     if len(found) != 1:
         names = ", ".join(one.lane for one in found)
         known = "no dead letter of this event" if not found else f"dead letters of this event in {names}"
         raise Refused("unknown_dead_letter", known, "exactly one", "Name it with --lane; see `tidings dead-letters`.")
     letter = found[0]
+    if action == "retry" and not sendable(store, letter):
+        what = "what this event said is gone: the time of its payload is over"
+        raise Refused("payload_expired", what, "an event with its payload", "Let its master send the change again.")
     where: dict[str, str | int] = {
         "event": event,
         "source": letter.source,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from tidings.verbs import gate_bundles, gate_may, gate_review, gate_rollout, gate_rules
+from tidings.verbs import gate_bundles, gate_expire, gate_may, gate_review, gate_rollout, gate_rules
 
-PARTS = (gate_may, gate_review, gate_rollout, gate_bundles, gate_rules)
+PARTS = (gate_may, gate_review, gate_rollout, gate_bundles, gate_rules, gate_expire)
 
 
 def register(app: typer.Typer) -> None:

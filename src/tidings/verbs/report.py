@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from tidings.errors import Refused
+from tidings.verbs import report_retention
 from tidings.verbs.options import AsJson, Here, answer, note
 
 
@@ -17,6 +18,7 @@ def register(app: typer.Typer) -> None:
     report.callback()(_reports)
     report.command("capture")(capture)
     report.command("recipients")(recipients)
+    report.command("retention")(report_retention.retention)
     app.add_typer(report, name="report")
 
 

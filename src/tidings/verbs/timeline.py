@@ -51,7 +51,7 @@ def _events(store: Any, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "entity": row["entity"],
             "source": row["source"],
             "time": row["time"].isoformat(),
-            "flags": row["flags"] or [],
+            "flags": [*(row["flags"] or []), *(["payload_expired"] if row["data"].get("expired") else [])],
             "changed": differences(row["data"]),
             "pairs": pairs(row, known),
         }

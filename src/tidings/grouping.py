@@ -1,0 +1,73 @@
+"""Which files of a table are written together again, by their statistics alone. Pure: files in, groups out.
+
+What breaks the promise that whole files can go when their time is over: a file with rows of several months. Compaction makes none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+
+from tidings.parquet import AddFile
+from tidings.tables import Table
+
+SMALL_BYTES = 16 << 20
+TARGET_BYTES = 64 << 20
+TIER = 4  # as many files of about one size are made one
+BARE = "bare-"  # files whose rows have lost their payload begin so
+
+
+def is_bare(file: AddFile) -> bool:
+    """Have the rows of this file lost their payload?"""
+    return Path(file.path).name.startswith(BARE)
+
+
+def apart(files: list[AddFile], table: Table) -> list[list[AddFile]]:
+    """Files that may be merged: of one month, with or without payload, of lanes or of what operators did; what goes goes as a whole file."""
+    if not table.moment:
+        return [files]
+    parts: dict[tuple[object, ...], list[AddFile]] = {}
+    for file in files:
+        newest = file.maximum.get(table.moment)
+        month = (newest.year, newest.month) if newest is not None else ()
+        parts.setdefault((month, is_bare(file), str(file.maximum.get("lane", "")).startswith("_")), []).append(file)
+    return list(parts.values())
+
+
+def grouped(files: list[AddFile], target: int) -> list[list[AddFile]]:
+    groups: list[list[AddFile]] = []
+    size = target
+    for file in files:
+        if size + file.size > target:
+            groups.append([])
+            size = 0
+        groups[-1].append(file)
+        size += file.size
+    return groups
+
+
+def tiered(files: list[AddFile], small: int) -> list[list[AddFile]]:
+    """Files of about one size once there are several: each row is written again a few times in all, and few files are left to ask."""
+    tiers: dict[int, list[AddFile]] = {}
+    for file in files:
+        tiers.setdefault(int(math.log(max(file.size / small, 1), TIER)), []).append(file)
+    return [tier for tier in tiers.values() if len(tier) >= TIER]
+
+
+def sliced(group: list[AddFile], first: str) -> Iterator[ds.Expression | None]:
+    """The parts in which a group is rewritten: all of it, or by its first sorted column when it is too much to hold at once."""
+    found = [side.get(first) for f in group for side in (f.minimum, f.maximum)]
+    numbers = [number for number in found if isinstance(number, int)]
+    if sum(f.size for f in group) <= 2 * TARGET_BYTES or len(numbers) < len(found):
+        yield None
+        return
+    for number in range(min(numbers), max(numbers) + 1):
+        yield ds.field(first) == number
+
+
+def placed(file: AddFile, sort: Sequence[str]) -> tuple[tuple[bool, Any], ...]:
+    return tuple((name in file.minimum, file.minimum.get(name, 0)) for name in sort)

@@ -20,7 +20,8 @@ from tidings.gate.situations import (
     event_facts,
     kindred,
     looked_up,
-    situation_columns,
+    situation,
+    situation_id,
     unknown_situations,
 )
 from tidings.settings import Settings
@@ -42,6 +43,7 @@ class Decisions:
     _situations: dict[tuple[str, ...], dict[str, Column]] = field(default_factory=dict)
     _sorts: dict[tuple[str, ...], dict[str, Column]] = field(default_factory=dict)
     _relevant: dict[tuple[str, ...], Mapping[tuple[str, str, str], Relevant]] = field(default_factory=dict)
+    _name: dict[str, Column] | None = None
     _compiled: dict[str, Column] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -57,6 +59,7 @@ class Decisions:
     def decided(self, events: DataFrame, contracts: Mapping[str, Contract]) -> DataFrame:
         """Adds `decision`, `recipients`, `deadlines`, `anchors` and `deadline`; rows of other tables than the journal pass unharmed."""
         rows = events.withColumns(self._kindred(contracts)).withColumns(self._situation(contracts)).drop("kindred")
+        rows = rows.withColumns(self._named())
         frame, free = self._frame(events.sparkSession), self.table.policy.free_days
         return decision(rows, frame, self._filters(), free).withColumns(_deadline())
 
@@ -66,8 +69,8 @@ class Decisions:
         if key not in self._situations:
             flags = F.concat(F.coalesce("flags", _none()), F.coalesce("known_flags", _none()))
             facts = event_facts(contracts, F.col("consents"), F.col("consent_event"), flags) | self._of_the_operator()
-            found = situation_columns(self.table.policy, facts, self._counts(contracts))
-            self._situations[key] = {name: F.when(F.col("out") == "journal", column) for name, column in found.items()}
+            found = situation(self.table.policy, facts, self._counts(contracts))
+            self._situations[key] = {"situation": F.when(F.col("out") == "journal", found)}
         return self._situations[key]
 
     def _kindred(self, contracts: Mapping[str, Contract]) -> dict[str, Column]:
@@ -75,6 +78,12 @@ class Decisions:
         if key not in self._sorts:
             self._sorts[key] = {"kindred": F.when(F.col("out") == "journal", kindred(self._counts(contracts)))}
         return self._sorts[key]
+
+    def _named(self) -> dict[str, Column]:
+        if self._name is None:
+            named = F.when(F.col("situation").isNotNull(), situation_id(self.table.policy))
+            self._name = {"decision": named}
+        return self._name
 
     def _counts(self, contracts: Mapping[str, Contract]) -> Mapping[tuple[str, str, str], Relevant]:
         """What counts for which event of these contracts, worked out once."""

@@ -22,9 +22,10 @@ from tidings.gate.situations import (
     DecisionTable,
     decision_frame,
     event_facts,
-    situation_columns,
+    situation,
     unknown_situations,
 )
+from tidings.gate.situations import situation_id as named
 from tidings.stages.decision import decision
 
 # Spark's own client leaves the socket of a small frame to the collector.
@@ -101,7 +102,7 @@ def events(spark: SparkSession) -> DataFrame:
     rows = [row | {"consents": list(row["consents"].items()) if row["consents"] else None} for row in ROWS]
     frame = spark.createDataFrame(pa.Table.from_pylist(rows, schema=pa.schema(kinds)))
     facts = event_facts(CONTRACTS, F.col("consents"), F.col("consent_event"), F.col("flags"))
-    return frame.withColumns(situation_columns(POLICY, facts))
+    return frame.withColumn("situation", situation(POLICY, facts)).withColumn("decision", named(POLICY))
 
 
 @pytest.fixture(scope="module")

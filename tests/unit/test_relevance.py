@@ -16,7 +16,9 @@ from tidings.gate.facts import FACTS, Fact, Value, complete
 from tidings.gate.policy import Approval
 from tidings.gate.relevance import OPERATIONS, reduced, relevant
 from tidings.gate.rulebook import shipped_rules
-from tidings.gate.situations import kindred, situation_columns
+from tidings.gate.situations import kindred
+from tidings.gate.situations import situation as situation_column
+from tidings.gate.situations import situation_id as situation_column_id
 
 PLACES = ("US-CA", "US-TX", "US-NY", "US-WA", "US", "DE", "FR", "GB", "CA-QC", "CA-ON", "BR", "IN", "CH", "ZZ", None)
 CUSTOMER = Contract.model_validate(
@@ -102,8 +104,10 @@ def test_the_native_twin_leaves_out_the_same(spark: SparkSession) -> None:
     schema = ", ".join(f"{n} {'boolean' if FACTS[n].kind == 'flag' else 'string'}" for n in POLICY.facts)
     plain: list[Any] = [{name: row[name] for name in POLICY.facts} for row in rows]
     frame = spark.createDataFrame(plain, schema).withColumn("kindred", kindred(counts))
-    columns = situation_columns(POLICY, {name: F.col(name) for name in POLICY.facts}, counts)
-    found = [row["decision"] for row in frame.withColumns(columns).select("decision").collect()]
+    frame = frame.withColumn(
+        "situation", situation_column(POLICY, {name: F.col(name) for name in POLICY.facts}, counts)
+    )
+    found = [row["d"] for row in frame.select(situation_column_id(POLICY).alias("d")).collect()]
     for row, native in zip(rows, found, strict=True):
         kept = reduced(row, counts[str(row["entity"]), str(row["change_type"]), str(row["operation"])])
         assert native == situation_id(POLICY.version, {name: kept[name] for name in POLICY.facts})

@@ -31,7 +31,7 @@ from tidings.gate.relevance import Relevant
 if TYPE_CHECKING:
     from tidings.contract import Contract
 
-__all__ = ["DecisionTable", "decision_frame", "event_facts", "situation_columns", "unknown_situations"]
+__all__ = ["DecisionTable", "decision_frame", "event_facts", "situation", "situation_id", "unknown_situations"]
 
 # Fact → the flag that states it. An event whose dispute is decided carries the flag `conflict` too, and is no such fact.
 FLAGS = {
@@ -85,40 +85,41 @@ def _sorts(counts: Mapping[tuple[str, str, str], Relevant]) -> list[Relevant]:
     return list(dict.fromkeys(counts.values()))
 
 
-def situation_columns(
+def situation(
     policy: Policy, facts: Mapping[str, Column], counts: Mapping[tuple[str, str, str], Relevant] | None = None
-) -> dict[str, Column]:
-    """`situation` (struct of the facts this policy looks at) and `decision` (its id); facts not given take their default.
+) -> Column:
+    """The struct of the facts this policy looks at; facts not given take their default.
 
     With `counts` only what counts for an event's kind is in its situation; the rows then have the column `kindred`.
     """
     sorts = _sorts(counts or {})
     values = {name: _counting(FACTS[name], _fact(FACTS[name], facts.get(name)), sorts) for name in policy.facts}
+    return F.struct(*[value.alias(name) for name, value in values.items()])
+
+
+def situation_id(policy: Policy) -> Column:
+    """The name of the decision, from the column `situation`: in a step of its own, so that no fact is worked out twice."""
     words = [
         F.coalesce(F.concat(F.length(text).cast("string"), F.lit(":"), text), F.lit("-"))
-        for text in map(_word, values.values())
+        for text in (F.col("situation")[name].cast("string") for name in policy.facts)
     ]
     version = F.lit(f"{len(policy.version)}:{policy.version}")
-    digest = F.substring(F.sha2(F.concat(version, *words).cast("binary"), 256), 1, 32)
-    return {"situation": F.struct(*[value.alias(name) for name, value in values.items()]), "decision": digest}
+    return F.substring(F.sha2(F.concat(version, *words).cast("binary"), 256), 1, 32)
 
 
 def _counting(fact: Fact, value: Column, sorts: Sequence[Relevant]) -> Column:
     """The value where it counts, else the default; of a place as much as counts."""
     out = [number for number, each in enumerate(sorts) if fact.name not in each.facts]
-    if fact.kind == "place":
-        for regions in {each.regions for each in sorts if each.regions is not None}:
-            here = F.col("kindred").isin(*[n for n, each in enumerate(sorts) if each.regions == regions])
-            other = ~value.isin(*regions) if regions else F.lit(True)
-            value = F.when(here & other, F.substring_index(value, "-", 1)).otherwise(value)
+    if fact.kind == "place" and any(each.regions is not None for each in sorts):
+        named = [F.array(*map(F.lit, each.regions or ())).cast("array<string>") for each in sorts]
+        whole = F.array(*[F.lit(each.regions is None) for each in sorts])
+        kind = F.col("kindred")
+        keep = kind.isNull() | F.get(whole, kind) | F.array_contains(F.get(F.array(*named), kind), value)
+        value = F.when(keep, value).otherwise(F.substring_index(value, "-", 1))
     if not out:
         return value
     default = F.lit(fact.default).cast("boolean" if fact.kind == "flag" else "string")
     return F.when(F.col("kindred").isin(*out), default).otherwise(value)
-
-
-def _word(value: Column) -> Column:
-    return value.cast("string")
 
 
 def _fact(fact: Fact, given: Column | None) -> Column:

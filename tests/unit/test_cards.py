@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+import time
+import unicodedata
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tidings.seal.cards import is_card, mask, mask_text
+from tidings.seal.digits import digit
 
 pytestmark = [
     pytest.mark.spark,
@@ -174,3 +177,16 @@ def test_a_masked_text_holds_no_card() -> None:
             once, _ = mask_text(text)
             assert number not in once
             assert mask_text(once) == (once, False)
+
+
+def test_long_rows_of_digits_take_their_time_and_no_more(spark: SparkSession) -> None:
+    """Quadratic ways through any of these would take hours."""
+    texts = ["4" * 100_000, "4111111111111111" * 5000, "1 " * 50_000, "\\" * 100_000, "\\u0034" * 15_000, '"' * 100_000]
+    begun = time.monotonic()
+    assert through_spark(spark, texts) == [mask_text(text) for text in texts]
+    assert time.monotonic() - begun < 120
+
+
+def test_every_digit_that_python_knows_is_read() -> None:
+    known = [chr(point) for point in range(0x80, 0x110000) if unicodedata.decimal(chr(point), None) is not None]
+    assert [c for c in known if digit(c) != str(unicodedata.decimal(c))] == []

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from tidings.rehearse import message_frame
 from tidings.seal import cards
-from tidings.seal.cards import masked_body
+from tidings.seal.cards import mask
 from tidings.stages.change import CHANGE, change
 
 pytestmark = [
@@ -81,7 +81,7 @@ def leaks(spark: SparkSession, dialect: str) -> tuple[int, int, list[str]]:
     rows = change(message_frame(spark, "s", given), dialect, {"*": ["id"]})
     names = [field.name for field in CHANGE.fields if field.name not in ("body", "arrived", "place", "rank")]
     refused = F.col("problem").isNotNull()
-    kept = F.to_json(F.struct(*names, F.when(refused, masked_body(F.col("body"))).alias("body")))
+    kept = F.to_json(F.struct(*names, F.when(refused, mask(F.col("body"))).alias("body")))
     found = rows.select(refused.alias("refused"), "masked", kept.alias("kept")).collect()
     changes = sum(not row["refused"] for row in found)
     return changes, len(found) - changes, [row["kept"] for row in found if CARD in digits(row["kept"])]

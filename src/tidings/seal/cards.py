@@ -42,6 +42,7 @@ _ISSUERS = "|".join(
     ]
 )
 CARD = f"^(?:{_ISSUERS})$"
+_AHEAD = f"(?=([0-9]{{1,{LONGEST}}}))"
 
 # Possessive, so that a long run of digits is walked once.
 _RUN = f"{DIGIT}(?:{GAP}{DIGIT}){{{SHORTEST - 1},}}+"
@@ -109,11 +110,6 @@ def _digits_in(run: Column) -> Column:
 
 def _bare(digits: Column) -> Column:
     return F.regexp_replace(digits, "^0+", "")
-
-
-def masked_body(body: Column) -> Column:
-    """A message that goes to quarantine, as it may be written."""
-    return mask(body)
 
 
 def masked_states(states: Column, entity: Column, tokens: Mapping[str, str]) -> Column:
@@ -190,16 +186,19 @@ def _mask_run(run: Column) -> Column:
 
 
 def _hidden_until(digits: Column) -> Column:
-    """For each place, where the hiding of the longest card that starts there ends; 0 where none starts."""
+    """For each place, where the hiding of the longest card that starts there ends; 0 where none starts.
 
-    def from_place(start: Column) -> Column:
+    Each place looks at its own few digits: taken from the whole, they would be counted out from its start every time.
+    """
+
+    def from_place(ahead: Column, start: Column) -> Column:
         def until(length: Column) -> Column:
-            fits = start + length <= F.length(digits)
-            return F.when(fits & _is_card(F.substr(digits, start + 1, length)), start + length - 4).otherwise(0)
+            fits = length <= F.length(ahead)
+            return F.when(fits & _is_card(F.substr(ahead, F.lit(1), length)), start + length - 4).otherwise(0)
 
         return F.array_max(F.transform(F.array(*[F.lit(n) for n in _LENGTHS]), until))
 
-    return F.transform(F.sequence(F.lit(0), F.length(digits) - SHORTEST), from_place)
+    return F.transform(F.regexp_extract_all(digits, F.lit(_AHEAD), F.lit(1)), from_place)
 
 
 def _hidden(ends: Column, place: Column) -> Column:

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from tidings import crash
 from tidings.durable import durable_write, replace, sync_file
 from tidings.errors import SourceStopped
-from tidings.seal.cards import masked_body
+from tidings.seal.cards import mask
 from tidings.seal.columns import aad_column, keys_frame, seal_column
 from tidings.seal.keyring import Keyring
 from tidings.sources.files import DropFolder
@@ -143,7 +143,7 @@ class Exports:
         told = F.when(F.col("k").startswith("\x00"), new).otherwise(body)
         place = F.concat_ws("/", F.lit(digest), F.col("row").cast("string"))
         keys = keys_frame(both.sparkSession, {f"k_{name}": self.keyring.derive(name) for name in ("inbox", "iv")})
-        sealed = seal_column(masked_body(told), F.col("k_inbox"), F.col("k_iv"), aad_column("inbox", place, "body"))
+        sealed = seal_column(mask(told), F.col("k_inbox"), F.col("k_iv"), aad_column("inbox", place, "body"))
         arrived = F.timestamp_micros(F.lit(int(micros)))
         kept = changes.where(told.isNotNull()).crossJoin(F.broadcast(keys))
         return kept.select(place.alias("place"), arrived.alias("arrived"), "row", sealed.alias("sealed"))

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from tidings.contract import Contract, FieldRule, FromField
 from tidings.gate.facts import PURPOSES, filed
-from tidings.seal.cards import masked_body
+from tidings.seal.cards import mask
 from tidings.seal.columns import bucket_column, tag_column
 from tidings.session import BUCKETS
 from tidings.stages.normal import by_rule, country_plan, fixed_plan, truthy
@@ -187,7 +187,7 @@ def subject(changes: DataFrame, source: SubjectRules, keys: DataFrame) -> DataFr
         "ordered": F.col("ordering").isNotNull(),
         "epoch": F.concat_ws("/", "dialect", "epoch"),
         "problem": problem,
-        "body": F.when(problem.isNotNull(), masked_body(F.col("body"))),
+        "body": F.when(problem.isNotNull(), mask(F.col("body"))),
         **_said(source),
     }
     return rows.select(*[made[name].alias(name) if name in made else F.col(name) for name in NAMES])

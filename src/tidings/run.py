@@ -87,15 +87,7 @@ class Runner:
 
     def _work(self, ledger: Ledger, until_idle: bool, patience: float) -> None:
         self.ledger = ledger
-        self.decisions = Decisions.load(self.settings)
-        steps, _ = read_rollout(self.settings.policies.documents)
-        policy, by = self.decisions.table.policy, f"tidings/{self.settings.tenant}"
-        attest_policy(self.store, policy, steps, taken(self.settings.directory / "policy"), by, time.time())
-        resolved = partial(resolutions, self.settings.data_path)
-        again = Again(self.store, self.decisions.table, resolved, in_force_since(self.store))
-        self.cycle = Cycle(
-            self.spark, self.store, self.settings, self.settings.keyring, regate=again, redecide=again.deferred
-        )
+        self.cycle = self._gated()
         self.feeds = [self._feeding(source) for source in self.settings.sources.values()]
         self.watch = Watch(self.settings)
         advance(self.store, ledger)
@@ -127,6 +119,17 @@ class Runner:
             self.cycle.close()
             if self.failure is None:
                 advance(self.store, ledger)
+
+    def _gated(self) -> Cycle:
+        """The lanes behind the gate; a policy that is new is on record before anything is decided with it."""
+        self.decisions = Decisions.load(self.settings)
+        steps, _ = read_rollout(self.settings.policies.documents)
+        policy, by = self.decisions.table.policy, f"tidings/{self.settings.tenant}"
+        attest_policy(self.store, policy, steps, taken(self.settings.directory / "policy"), by, time.time())
+        resolved = partial(resolutions, self.settings.data_path)
+        again = Again(self.store, self.decisions.table, resolved, in_force_since(self.store))
+        keyring = self.settings.keyring
+        return Cycle(self.spark, self.store, self.settings, keyring, regate=again, redecide=again.deferred)
 
     def _hand(self, work: Callable[[], object], pause: float) -> None:
         while not self.stop.is_set():

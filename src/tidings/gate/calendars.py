@@ -61,7 +61,7 @@ class Calendars:
 
 @cache
 def _catalogue() -> Document:
-    label = "catalog/places.yaml"
+    label = "catalog/taxonomy/zones.yaml"
     document, problems = yaml_lines.parse(files("tidings").joinpath(label).read_text(encoding="utf-8"), label)
     if document is None:
         raise Damaged("catalogue", str(problems[0]), "the places of the catalogue", "Install the package again.")

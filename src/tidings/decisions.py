@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from tidings.contract import Contract
 from tidings.gate.cesql_columns import filter_column, journal_attributes
 from tidings.gate.decisions import DecisionTable
-from tidings.gate.loading import load_policy
+from tidings.gate.loading import load_policy, operator_facts
 from tidings.gate.relevance import Relevant, relevant
 from tidings.gate.situations import (
     decision_frame,
@@ -89,11 +89,9 @@ class Decisions:
         """What counts for which event of these contracts, worked out once."""
         key = tuple(contracts)
         if key not in self._relevant:
-            operator = self.settings.operator
-            everywhere: dict[str, str | bool | None] = {"test_mode": self.settings.test_mode.enabled}
-            everywhere |= {"public_company": operator.public_company, "ai_routing": operator.ai_routing}
-            if not any(banner.vertical for banner in operator.banners):
-                everywhere["vertical"] = operator.vertical
+            everywhere = operator_facts(self.settings)
+            if any(banner.vertical for banner in self.settings.operator.banners):
+                del everywhere["vertical"]
             self._relevant[key] = relevant(self.table.policy, contracts, everywhere)
         return self._relevant[key]
 

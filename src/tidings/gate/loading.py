@@ -15,7 +15,7 @@ from tidings.gate import cesql
 from tidings.gate.approvals import read_approvals
 from tidings.gate.calendars import LIBRARY, Calendars, missing_years, read_calendars
 from tidings.gate.contradictions import contradictions
-from tidings.gate.facts import PAIRED, RECIPIENT_FACTS, complete, derive
+from tidings.gate.facts import PAIRED, RECIPIENT_FACTS, Value, complete, derive
 from tidings.gate.own_clocks import with_own_clocks
 from tidings.gate.policy import Engine, Policy, Recipient
 from tidings.gate.retention_reader import read_retention
@@ -168,6 +168,20 @@ def failed_examples(rule: Rule) -> list[Problem]:
             what_now = "Mend the rule or its example."
             problems.append(Problem(rule.file, example.line, path, "example_failed", says, example.gives, what_now))
     return problems
+
+
+def operator_facts(settings: Settings, banner: str = "") -> dict[str, Value]:
+    """What the folder says of every event, or of every event of a banner."""
+    operator = settings.operator
+    vertical = next(
+        (each.vertical for each in operator.banners if each.id == banner and each.vertical), operator.vertical
+    )
+    return {
+        "test_mode": settings.test_mode.enabled,
+        "public_company": operator.public_company,
+        "ai_routing": operator.ai_routing,
+        "vertical": vertical,
+    }
 
 
 def recipient(settings: Settings, name: str) -> Recipient:

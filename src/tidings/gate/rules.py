@@ -1,7 +1,8 @@
 """Rules as frozen values, and what one rule says about one situation and one recipient.
 
 Truth has three values. A rule that would block (deny, defer) and cannot be answered defers and names the missing facts. A rule
-that only tightens (deadline, priority, semantics, redaction, reach) and cannot be answered applies: that never loosens anything.
+that only tightens (deadline, priority, semantics, redaction, reach) and cannot be answered applies: that never loosens anything. One
+that only tags says nothing then.
 """
 
 from __future__ import annotations
@@ -231,7 +232,7 @@ def judge(rule: Rule, facts: Mapping[str, Value], recipient: RecipientFacts) -> 
     told = " and ".join(sorted(missing)) + (" is not known" if len(missing) == 1 else " are not known")
     if effect.blocks:
         return Verdict(rule, "defer", f"cannot tell: {told}", missing)
-    if not effect.tightens:
+    if not replace(effect, tags=()).tightens:  # a tag is a statement: it is not made of what nobody knows
         return Verdict(rule, "nothing", "", missing)
     note = f"{told}, so the strict reading applies"
     return Verdict(rule, "applies", note, missing)

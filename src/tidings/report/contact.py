@@ -18,7 +18,7 @@ from tidings.gate.categories import facts_of
 from tidings.gate.decide import Decision, Policy, Recipient, decide
 from tidings.gate.facts import CHANNELS, ROLES, UNKNOWN, Value, filed, known_facts
 from tidings.gate.hours import closed, opens
-from tidings.gate.loading import described
+from tidings.gate.loading import described, operator_facts
 from tidings.gate.suppose import Supposed
 from tidings.report.people import tags_of
 from tidings.seal.keyfiles import KeyFiles
@@ -107,9 +107,13 @@ def _facts(settings: Settings, asked: Mapping[str, str], entity: str, states: Ma
         own = known.get(f"consent_{channel}")
         known = {name: value for name, value in known.items() if name not in {f"consent_{one}" for one in _CONTACT}}
         known |= {f"consent_{one}": own for one in _CONTACT} if own is not None else {}
-    mode = settings.test_mode
-    facts = {"change_type": change, "operation": "update", "entity": entity, "jurisdiction": settings.jurisdiction}
-    listed = {"test_mode": mode.enabled, "test_subject": asked["subject"] in mode.subjects}
+    facts: dict[str, Any] = {
+        "change_type": change,
+        "operation": "update",
+        "entity": entity,
+        "jurisdiction": settings.jurisdiction,
+    }
+    listed = operator_facts(settings) | {"test_subject": asked["subject"] in settings.test_mode.subjects}
     contract = settings.entities[entity]
     said = facts_of(contract, change)
     return facts | listed | said | {"lawful_basis": said["lawful_basis"] or contract.lawful_basis} | known

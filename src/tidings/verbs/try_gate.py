@@ -161,12 +161,15 @@ def _implied(given: Mapping[str, Any], settings: Settings | None) -> dict[str, A
     """What the folder says about an event that the line does not."""
     from tidings.contract import LIFE_CYCLE
     from tidings.gate.categories import facts_of
+    from tidings.gate.loading import operator_facts
 
     change = given["change_type"]
     implied: dict[str, Any] = {"operation": change if change in LIFE_CYCLE else "update", "personal": True}
     if settings is None:
         return implied
-    implied |= {"jurisdiction": settings.jurisdiction, "test_mode": settings.test_mode.enabled}
+    implied |= {"jurisdiction": settings.jurisdiction, **operator_facts(settings, str(given.get("banner") or ""))}
+    source = settings.sources.get(str(given.get("source")))
+    implied |= {"capture": source.kind} if source else {}
     contract = settings.entities.get(str(given.get("entity")))
     return implied if contract is None else implied | facts_of(contract, change)
 

@@ -254,9 +254,9 @@ def test_a_failure_is_not_remembered_at_the_second_look(tmp_path: Path) -> None:
     lane = found.recipients[0].subscriber
     again = Again(None, table)  # type: ignore[arg-type]
     os.kill(found.engines[0].ask._process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
-    outcome, reason = again._judged(situation, (), lane)
-    assert (outcome, reason.partition(":")[0]) == ("defer", "policy_failed")
-    assert again._judged(situation, (), lane) == ("deny", "no")
+    silent = again._judged(situation, (), lane)
+    assert (silent.outcome, silent.reason.partition(":")[0]) == ("defer", "policy_failed")
+    assert again._judged(situation, (), lane)[:2] == ("deny", "no")
     assert again._kept.cache_info().currsize == 1
 
 

@@ -24,7 +24,7 @@ from tidings.gate.rule_reader import Reading
 from tidings.gate.rules import Rule, judge
 from tidings.gate.statute_reader import read_statutes
 from tidings.gate.statutes import Statute
-from tidings.policy import RuleDocument
+from tidings.policy import RuleDocument, rules_of
 
 if TYPE_CHECKING:
     from tidings.settings import Settings
@@ -89,9 +89,7 @@ def starter_policy() -> Policy:
     text = files("tidings").joinpath("catalog/anchors/starter.yaml").read_text(encoding="utf-8")
     document, problems = yaml_lines.parse(text, "catalog/anchors/starter.yaml")
     statutes, wrong = catalogue_statutes()
-    written = document.data["rules"] if document else []
-    places = [RuleDocument(str(data["id"]), data, document, ("rules", n)) for n, data in enumerate(written) if document]
-    rules, more = compile_rules(places, statutes)
+    rules, more = compile_rules(rules_of(document) if document else (), statutes)
     if problems or wrong or more:
         raise ConfigurationError([*problems, *wrong, *more])
     return Policy("starter", tuple(rules), statutes)

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from tidings.contract import Consent, Contract, Masters
 from tidings.stages.event import nothing, units_of
 from tidings.stages.once import built_once
-from tidings.stages.subject import choose, consent_key, consent_map
+from tidings.stages.subject import choose, consent_key, consent_map, states_of
 
 SUPERSEDED, HELD = "superseded", "held"  # flags beside `conflict`
 
@@ -230,10 +230,9 @@ def _standing(contracts: Mapping[str, Contract]) -> dict[str, Column]:
             options[entity] = F.col("consent")
             continue
         pairs = []
-        for path, consent in contract.consents:
-            key = F.lit(consent_key(consent.class_, consent.channel))
-            state = F.when(stands(path), F.try_element_at(F.col("consent"), key))
-            pairs += [key, F.last(state, ignorenulls=True).over(upto)]
+        for word, path in states_of(contract):
+            state = F.when(stands(path), F.try_element_at(F.col("consent"), F.lit(word)))
+            pairs += [F.lit(word), F.last(state, ignorenulls=True).over(upto)]
         made = F.create_map(*pairs) if pairs else nothing()
         options[entity] = F.map_filter(made, lambda _, value: value.isNotNull())
     return {"stated": choose(F.col("contract"), options)}

@@ -10,7 +10,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidings.contract import Contract, FieldRule, FromField
+from tidings.contract import Consent, Contract, FieldRule, FromField
 from tidings.gate.facts import PURPOSES, filed
 from tidings.seal.cards import mask
 from tidings.seal.columns import bucket_column, tag_column
@@ -84,39 +84,44 @@ def consent_key(class_: str, channel: str, purpose: str = "") -> str:
     return f"{filed}/{purpose}" if purpose else filed
 
 
-def consent_map(fields: Column, contract: Contract) -> Column:
-    """What the image says about consent: granted, withdrawn or unknown per channel; silence says nothing."""
-    entries: list[Column] = []
+def states_of(contract: Contract) -> Iterator[tuple[str, str]]:
+    """(what is filed of a person, the field that says it): consents, consents to a purpose, and what is known beside them."""
     named: set[str] = set()
     for path, consent in contract.consents:
-        value = F.try_element_at(fields, F.lit(path))
-        low = F.lower(F.trim(value))
-        granted = low.isin(*[_text(v) for v in consent.granted]) if consent.granted else truthy(value)
-        state = F.when(value.isNull(), F.lit("unknown")).when(granted, F.lit("granted")).otherwise(F.lit("withdrawn"))
-        if consent.withdrawn:
-            gone = low.isin(*[_text(v) for v in consent.withdrawn])
-            state = (
-                F.when(value.isNull(), "unknown").when(granted, "granted").when(gone, "withdrawn").otherwise("unknown")
-            )
-        held = F.map_contains_key(fields, path)
-        purpose = contract.purposes.get(path, "")
-        entries += [F.lit(consent_key(consent.class_, consent.channel, purpose)), F.when(held, state)]
+        yield consent_key(consent.class_, consent.channel, contract.purposes.get(path, "")), path
         if consent.purpose in PURPOSES and consent.purpose not in named:
             named.add(consent.purpose)
-            entries += [F.lit(filed(f"consent_{consent.purpose}")), F.when(held, state)]
-    entries += _of_the_person(fields, contract)
+            yield filed(f"consent_{consent.purpose}"), path
+    for path, word in contract.persons:
+        yield filed(word), path
+
+
+def consent_map(fields: Column, contract: Contract) -> Column:
+    """What the image says about consent and the person: granted, withdrawn or unknown per word; silence says nothing."""
+    consents = dict(contract.consents)
+    entries: list[Column] = []
+    for word, path in states_of(contract):
+        value = F.try_element_at(fields, F.lit(path))
+        said = _granted(value, consents[path]) if path in consents and not word.startswith("is:") else _true(value)
+        entries += [F.lit(word), F.when(F.map_contains_key(fields, path), said)]
     if not entries:
         return F.lit(None).cast("map<string,string>")
     return F.map_filter(F.create_map(*entries), lambda _, v: v.isNotNull())
 
 
-def _of_the_person(fields: Column, contract: Contract) -> Iterator[Column]:
-    """What fields say of the person beside consent, kept beside it: granted when the value is a yes."""
-    for path, word in contract.persons:
-        value = F.try_element_at(fields, F.lit(path))
-        state = F.when(F.coalesce(truthy(value), F.lit(False)), "granted").otherwise("withdrawn")
-        yield F.lit(filed(word))
-        yield F.when(F.map_contains_key(fields, path), state)
+def _granted(value: Column, consent: Consent) -> Column:
+    low = F.lower(F.trim(value))
+    granted = low.isin(*[_text(v) for v in consent.granted]) if consent.granted else truthy(value)
+    known = F.when(value.isNull(), F.lit("unknown")).when(granted, F.lit("granted"))
+    if consent.withdrawn:
+        gone = low.isin(*[_text(v) for v in consent.withdrawn])
+        return known.when(gone, F.lit("withdrawn")).otherwise(F.lit("unknown"))
+    return known.otherwise(F.lit("withdrawn"))
+
+
+def _true(value: Column) -> Column:
+    """What a field says of the person beside consent: kept as a consent is, granted when the value is a yes."""
+    return F.when(F.coalesce(truthy(value), F.lit(False)), F.lit("granted")).otherwise(F.lit("withdrawn"))
 
 
 def _text(value: object) -> str:

@@ -69,16 +69,14 @@ def recipient(example: Example) -> Recipient:
 
 
 @pytest.mark.parametrize("rule", BLOCKING, ids=lambda rule: rule.id)
-def test_without_the_rule_its_objection_is_gone(rule: Rule) -> None:
-    """Decided with every rule, and with every rule but this one."""
-    whole, others = Policy("all", tuple(RULES)), Policy("less", tuple(each for each in RULES if each is not rule))
+def test_a_rule_is_heard_among_the_others(rule: Rule) -> None:
+    """That it is missed when it is gone is shown in `test_rulebook`."""
+    whole = Policy("all", tuple(RULES))
     told = []
     for example in rule.examples:
         if example.gives in ("deny", "defer"):
-            to = recipient(example)
-            with_it, without = decide(whole, example.given, to), decide(others, example.given, to)
+            with_it = decide(whole, example.given, recipient(example))
             assert with_it.outcome in ("deny", example.gives)
-            assert rule.id not in without.rules
             told.append(rule.id in with_it.rules and with_it.outcome == rule.effect.outcome)
     assert any(told), f"another rule always speaks louder than {rule.id}"
 

@@ -137,8 +137,12 @@ class Policy:
         """The operator's version and the digest."""
         return f"{self.name}+{self.digest}"
 
-    @cached_property
+    @property
     def digest(self) -> str:
+        return self.fingerprint[:12]
+
+    @cached_property
+    def fingerprint(self) -> str:
         """Names everything that can change an answer: rules, the windows they cite, recipients, labels of fields, modes, engines."""
         rules = [(r.id, r.anchor, r.scope, r.when, r.effect, r.statutes) for r in self.rules]
         recipients = [json.dumps(asdict(recipient), sort_keys=True) for recipient in self.recipients]
@@ -149,7 +153,7 @@ class Policy:
         modes = sorted((anchor, mode.mode, mode.share) for anchor, mode in self.rollout.items())
         own = [(name, sorted(self.calendars[name].free)) for name in sorted(self.calendars.own)]
         said = (rules, recipients, labels, modes, own, [engine.digest for engine in self.engines])
-        return hashlib.sha256(repr(said).encode()).hexdigest()[:12]
+        return hashlib.sha256(repr(said).encode()).hexdigest()
 
     @cached_property
     def counted(self) -> frozenset[str]:

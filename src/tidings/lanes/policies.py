@@ -7,7 +7,6 @@ last is read back from the table itself, so a stop between the two changes nothi
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -42,7 +41,7 @@ def attest_policy(
         timestamp=stamp(now),
         policy_version=policy.version,
         previous_version=previous or "none",
-        policy_digest=hashlib.sha256(policy.digest.encode()).hexdigest(),
+        policy_digest=policy.fingerprint,
         bundles=[f"{one.name} sha256:{one.digest} {one.signed_by or 'unsigned'}" for one in bundles] or None,
         reason="; ".join(f"{anchor}: {said}" for anchor, said in modes.items()) or "every anchor is enforced",
     )

@@ -1,42 +1,86 @@
-"""What a CESQL expression says of one event, in plain Python: the twin of `cesql_columns`."""
+"""What a CESQL expression says of one event, in plain Python: the twin of `cesql_columns`.
+
+The first error ends the evaluation. Its value is then the zero value of what the expression would have given (false, 0 or an
+empty string), except where the standard names another one for the very function that failed (LEFT, RIGHT, ABS).
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from tidings.gate.cesql_tree import (
     INT_MAX,
     INT_MIN,
+    REQUIRED,
     SPACES,
+    ZERO,
     Attribute,
     Binary,
     Call,
-    Cast,
     Exists,
+    Holds,
     In,
     Like,
     Literal,
     Node,
     Unary,
     Value,
-    like_tokens,
+    function,
+    like_regex,
+    result_type,
+    type_name,
 )
+
+MAX_TEXT = 1_000_000
+Event = Mapping[str, Value | None]
 
 
 class Failed(Exception):
-    """An evaluation error: the filter does not match."""
+    """An evaluation error of one of the standard's kinds; `at` is the node, when that node has a value all the same."""
+
+    def __init__(self, kind: str, value: Value | None = None, at: Node | None = None) -> None:
+        self.kind, self.value, self.at = kind, value, at
+        super().__init__(kind)
 
 
-def matches(tree: Node, event: Mapping[str, str | None]) -> bool:
-    """Does the event pass the filter? Errors and results that are not booleans do not."""
+class Answer(NamedTuple):
+    value: Value
+    error: str | None = None
+
+
+def context(event: Mapping[str, object]) -> dict[str, Value]:
+    """The attributes of a CloudEvent in JSON, in the types of the language; the data is not context, null is unset."""
+    names = event.keys() - {"data", "data_base64"}
+    return {name: _attribute(event[name]) for name in names if event[name] is not None}
+
+
+def _attribute(value: object) -> Value:
+    if isinstance(value, bool | str) or (isinstance(value, int) and INT_MIN <= value <= INT_MAX):
+        return value
+    return json.dumps(value)
+
+
+def answer(tree: Node, event: Event) -> Answer:
+    """The value, and the kind of the error if there was one."""
     try:
-        return evaluate(tree, event) is True
-    except Failed:
-        return False
+        return Answer(evaluate(tree, event))
+    except Failed as failed:
+        if failed.at is tree and failed.value is not None:
+            return Answer(failed.value, failed.kind)
+        types = {name: type_name(value) for name, value in event.items() if value is not None}
+        return Answer(ZERO[result_type(tree, types)], failed.kind)
 
 
-def evaluate(tree: Node, event: Mapping[str, str | None]) -> Value:
+def matches(tree: Node, event: Event) -> bool:
+    """Does the event pass the filter? Errors and results that are not booleans do not."""
+    said = answer(tree, event)
+    return said.error is None and said.value is True
+
+
+def evaluate(tree: Node, event: Event) -> Value:
     """The value of the expression, or Failed. The plain twin of `cesql_columns.compile_tree`."""
     match tree:
         case Literal():
@@ -44,80 +88,117 @@ def evaluate(tree: Node, event: Mapping[str, str | None]) -> Value:
         case Attribute():
             found = event.get(tree.name)
             if found is None:
-                raise Failed
+                raise Failed("missingAttribute")
             return found
         case Exists():
-            return event.get(tree.name) is not None
-        case Cast():
-            return cast_value(evaluate(tree.part, event), tree.type)
+            return tree.name in REQUIRED or event.get(tree.name) is not None
         case Unary():
             part = evaluate(tree.part, event)
-            return not part if tree.name == "not" else _ranged(-int(part))
+            return not cast_value(part, "boolean") if tree.name == "NOT" else _ranged(-_integer(part))
         case Binary():
-            return _binary(tree, event)
+            return _chain(tree, event)
         case Like():
-            pattern = "".join({"%": ".*", "_": "."}.get(t) or re.escape(t[1:]) for t in like_tokens(tree.pattern))
-            found = str(evaluate(tree.part, event))
-            return (re.fullmatch(pattern, found, re.DOTALL) is not None) is not tree.negated
+            text = str(cast_value(evaluate(tree.part, event), "string"))
+            return (re.fullmatch(like_regex(tree.pattern), text, re.DOTALL) is not None) is not tree.negated
         case In():
             part = evaluate(tree.part, event)
-            return any(part == evaluate(item, event) for item in tree.items) is not tree.negated
+            return _among(part, tree.items, event) is not tree.negated
         case Call():
-            return _called(tree.name, [evaluate(part, event) for part in tree.parts])
+            return _called(tree, event)
+        case Holds():
+            return matches(tree.part, event)
 
 
 def cast_value(value: Value, to: str) -> Value:
     """The standard's casts; what cannot be cast fails."""
+    if to == type_name(value) or to == "any":
+        return value
     if to == "string":
-        return str(value).lower() if isinstance(value, bool) else str(value)
-    if to == "integer":
-        if isinstance(value, str):
-            if not re.fullmatch(r"[+-]?[0-9]{1,18}", value):
-                raise Failed
-            return _ranged(int(value))
-        return int(value)
-    if isinstance(value, str):
+        return str(value).lower()
+    if not isinstance(value, str):
+        return int(value) if to == "integer" else bool(value)
+    if to == "boolean":
         if value.lower() not in ("true", "false"):
-            raise Failed
+            raise Failed("cast")
         return value.lower() == "true"
-    return bool(value)
+    found = re.fullmatch(r"([+-]?)0*([0-9]{1,10})", value)
+    if found is None or not INT_MIN <= int(found[1] + found[2]) <= INT_MAX:
+        raise Failed("cast")
+    return int(found[1] + found[2])
+
+
+def _integer(value: Value) -> int:
+    return int(cast_value(value, "integer"))
 
 
 def _ranged(value: int) -> int:
     if not INT_MIN <= value <= INT_MAX:
-        raise Failed
+        raise Failed("math")
     return value
 
 
-def _binary(tree: Binary, event: Mapping[str, str | None]) -> Value:
-    left = evaluate(tree.left, event)
-    if (tree.name == "AND" and left is False) or (tree.name == "OR" and left is True):
-        return left
-    right = evaluate(tree.right, event)
-    if tree.name in ("AND", "OR"):
-        return right
-    if tree.name in ("=", "!=", "XOR"):
-        return (left == right) is (tree.name == "=")
-    a, b = int(left), int(right)
-    if tree.name in ("<", "<=", ">", ">="):
-        return {"<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}[tree.name]
-    if tree.name in ("/", "%"):
-        if b == 0:
-            raise Failed
-        quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
-        return _ranged(quotient if tree.name == "/" else a - b * quotient)
-    return _ranged({"+": a + b, "-": a - b, "*": a * b}[tree.name])
+def _chain(tree: Binary, event: Event) -> Value:
+    """`a + b + c + …` stands as deep as it is long on its left, so that side is walked and not descended."""
+    nodes = [tree]
+    while isinstance(nodes[-1].left, Binary):
+        nodes.append(nodes[-1].left)
+    value = evaluate(nodes[-1].left, event)
+    for node in reversed(nodes):
+        value = _joined(node, value, event)
+    return value
 
 
-def _called(name: str, parts: list[Value]) -> Value:
-    first = str(parts[0])
+def _joined(node: Binary, left: Value, event: Event) -> Value:
+    if node.name in ("AND", "OR"):
+        said = cast_value(left, "boolean")
+        return said if said is (node.name == "OR") else cast_value(evaluate(node.right, event), "boolean")
+    right = evaluate(node.right, event)
+    match node.name:
+        case "XOR":
+            return cast_value(left, "boolean") is not cast_value(right, "boolean")
+        case "=" | "!=":
+            return (cast_value(left, type_name(right)) == right) is (node.name == "=")
+    return _reckoned(node.name, _integer(left), _integer(right))
+
+
+def _reckoned(name: str, a: int, b: int) -> Value:
     match name:
+        case "<":
+            return a < b
+        case "<=":
+            return a <= b
+        case ">":
+            return a > b
+        case ">=":
+            return a >= b
+        case "+":
+            return _ranged(a + b)
+        case "-":
+            return _ranged(a - b)
+        case "*":
+            return _ranged(a * b)
+    if b == 0:
+        raise Failed("math")
+    quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+    return _ranged(quotient if name == "/" else a - b * quotient)
+
+
+def _among(part: Value, items: tuple[Node, ...], event: Event) -> bool:
+    return any(part == cast_value(evaluate(item, event), type_name(part)) for item in items)
+
+
+def _called(tree: Call, event: Event) -> Value:
+    found = function(tree.name, len(tree.parts))
+    if found is None:
+        raise Failed("missingFunction")
+    wanted = zip(tree.parts, found.types(len(tree.parts)), strict=True)
+    parts = [cast_value(evaluate(part, event), to) for part, to in wanted]
+    first = str(parts[0]) if parts else ""
+    match tree.name:
         case "LENGTH":
             return len(first)
-        case "CONCAT":
-            return "".join(map(str, parts))
-        case "CONCAT_WS":
-            return first.join(map(str, parts[1:]))
+        case "CONCAT" | "CONCAT_WS":
+            return _concatenated(tree.name, [str(part) for part in parts])
         case "LOWER":
             return first.lower()
         case "UPPER":
@@ -125,29 +206,42 @@ def _called(name: str, parts: list[Value]) -> Value:
         case "TRIM":
             return first.strip(SPACES)
         case "LEFT" | "RIGHT":
-            return _edge(name, first, int(parts[1]))
+            return _edge(tree, first, int(parts[1]))
         case "SUBSTRING":
             return _substring(first, int(parts[1]), int(parts[2]) if len(parts) > 2 else len(first))
         case "ABS":
-            return _ranged(abs(int(parts[0])))
+            if parts[0] == INT_MIN:
+                raise Failed("math", INT_MAX, tree)
+            return abs(int(parts[0]))
+        case "IS_INT" | "IS_BOOL":
+            return _can_be(parts[0], "integer" if tree.name == "IS_INT" else "boolean")
+    return cast_value(parts[0], found.gives)
+
+
+def _concatenated(name: str, parts: list[str]) -> str:
+    between, *rest = parts if name == "CONCAT_WS" else ["", *parts]
+    if sum(map(len, rest)) + len(between) * len(rest) > MAX_TEXT:
+        raise Failed("generic")
+    return between.join(rest)
+
+
+def _can_be(value: Value, to: str) -> bool:
     try:
-        cast_value(parts[0], "integer" if name == "IS_INT" else "boolean")
+        cast_value(value, to)
     except Failed:
         return False
     return True
 
 
-def _edge(name: str, text: str, size: int) -> str:
+def _edge(tree: Call, text: str, size: int) -> str:
     if size < 0:
-        raise Failed
-    if size >= len(text):
-        return text
-    return text[:size] if name == "LEFT" else text[len(text) - size :]
+        raise Failed("functionEvaluation", text, tree)
+    return text[:size] if tree.name == "LEFT" else text[max(len(text) - size, 0) :]
 
 
 def _substring(text: str, start: int, size: int) -> str:
     if abs(start) > len(text) or size < 0:
-        raise Failed
+        raise Failed("functionEvaluation")
     if start == 0:
         return ""
     begin = start - 1 if start > 0 else len(text) + start

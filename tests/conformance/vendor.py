@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from tidings.channels.manifest import Check, Manifest, Ping, Verb
+from tidings.channels.manifest import Manifest
+from tidings.channels.mapping import dig
+from tidings.channels.verbs import Check, Ping, Verb
 
 LINGER_0 = b"\x01\x00\x00\x00\x00\x00\x00\x00"  # closing sends a reset
 Reply = tuple[int, dict[str, str], bytes]
@@ -41,15 +43,24 @@ class Received:
 
 @dataclass
 class Vendor:
-    """`behave` is asked for every request: a reply, or None after it has done to the socket what it wanted."""
+    """`behave` is asked for every request: a reply, or None after it has done to the socket what it wanted.
+
+    What is asked for a token is in `asked` and gets one, unless `tokens` says otherwise.
+    """
 
     behave: Callable[[Received, socket.socket], Reply | None]
     received: list[Received] = field(default_factory=list)
+    asked: list[Received] = field(default_factory=list)
+    tokens: Callable[[int], Reply] = lambda number: token_reply(f"token-{number}")
     port: int = 0
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+
+def token_reply(text: str, life: Any = 3600) -> Reply:
+    return 200, {}, json.dumps({"access_token": text, "expires_in": life}).encode()
 
 
 @contextlib.contextmanager
@@ -62,8 +73,12 @@ def serving(behave: Callable[[Received, socket.socket], Reply | None]) -> Iterat
     def connection(sock: socket.socket) -> None:
         with contextlib.suppress(OSError), sock, sock.makefile("rb") as stream:
             while (request := _read(stream)) is not None:
-                vendor.received.append(request)
-                reply = vendor.behave(request, sock)
+                if request.path.endswith("/token"):
+                    vendor.asked.append(request)
+                    reply: Reply | None = vendor.tokens(len(vendor.asked))
+                else:
+                    vendor.received.append(request)
+                    reply = vendor.behave(request, sock)
                 if reply is None:
                     return
                 status, headers, body = reply
@@ -155,15 +170,31 @@ def _success(verb: Verb | Ping, request: Received) -> Reply:
         if verb.job:
             put(body, verb.job, "job-1")
         if verb.items and verb.items.style == "all":
-            sent = [json.loads(text) for text in parse_qs(request.body.decode())["Items"]]
-            put(body, verb.items.at, [{"correlation_id": one["correlation_id"], "error_code": 0} for one in sent])
+            body = _every_item(verb, request, body)
         if verb.counts:
             put(body, verb.counts.invalid, 0)
     code = status if isinstance(status, int) else 200
     return code, {"Content-Type": "application/json"}, b"" if code == 204 else json.dumps(body).encode()
 
 
+def _every_item(verb: Verb, request: Received, body: Any) -> Any:
+    """One good result for each member: by its place in the request, or by the name it was given."""
+    assert verb.items
+    assert verb.batch
+    if verb.items.match == "index":
+        results: list[Any] = [{"success": True, "errors": []} for _ in dig(request.json, verb.batch.at)]
+    else:
+        sent = [json.loads(text) for text in parse_qs(request.body.decode())[verb.batch.at]]
+        results = [{verb.items.match: one[verb.items.match], "error_code": 0} for one in sent]
+    if not verb.items.at:
+        return results
+    put(body, verb.items.at, results)
+    return body
+
+
 def _value(check: Check) -> Any:
+    if check.empty:
+        return None
     return check.equals if "equals" in check.model_fields_set else (check.among[0] if check.among else "x")
 
 

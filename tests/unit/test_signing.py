@@ -153,8 +153,8 @@ def test_an_identifier_is_one_segment_that_decodes_to_itself(value: str) -> None
 
 def test_a_path_is_filled_from_the_event_and_the_operator() -> None:
     member = Member("e", "s", "email", "1", {"data": {"after": {"email": "Jo+x@example.com"}}}, "e", 1)
-    scope = Scope(member, {"list_id": "a/b"})
-    assert scope.fill_path("/lists/{var.list_id}/members/{email}") == "/lists/a%2Fb/members/Jo%2Bx%40example.com"
+    scope = Scope(member, {"list_id": "a b"})
+    assert scope.fill_path("/lists/{var.list_id}/members/{email}") == "/lists/a%20b/members/Jo%2Bx%40example.com"
     assert scope.fill_path("/m/{email | md5_lower}") == "/m/0c602da4629e7ecca843634aaefaf846"
     with pytest.raises(Unusable, match="missing_field"):
         scope.fill_path("/m/{phone}")

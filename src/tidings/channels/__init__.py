@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, get_args
 
+from tidings.channels.auth import Asks, Signing, Unfit, merged, scheme_of
 from tidings.channels.call import Channel, Limits
 from tidings.channels.client import Client, shared_client
+from tidings.channels.handshake import ORIGIN
 from tidings.channels.http import HttpChannel
-from tidings.channels.manifest import Auth, Hook, Manifest, Mode, load_manifest
+from tidings.channels.kinds import Opening, open_kind
+from tidings.channels.manifest import Answers, Hook, Manifest, Mode, SignedBy, load_manifest
 from tidings.channels.mapping import Scope
-from tidings.channels.signing import decode_secrets
+from tidings.channels.signing import Signer, decode_secrets
 from tidings.channels.verdict import Judge
 from tidings.channels.webhook import WebhookChannel
 from tidings.errors import ConfigurationError, Problem
@@ -34,6 +36,8 @@ class SubscriberLike(Protocol):
     def auth(self) -> Any: ...
     @property
     def signing_secret(self) -> str | None: ...
+    @property
+    def connection(self) -> str | None: ...
     @property
     def vars(self) -> Mapping[str, Any]: ...
     @property
@@ -57,22 +61,56 @@ def open_channel(
     manifest = load_manifest(subscriber.manifest, manifests)
     variables = _variables(subscriber, manifest)
     url = subscriber.url or manifest.url
-    if not url:
+    if not url and manifest.sink is None:
         raise _wrong(subscriber, "url", "nothing", "the address of the endpoint", "Add `url:`.")
     secret = _secret(subscriber, secrets, "auth.secret", subscriber.auth.secret if subscriber.auth else None)
-    headers = auth_headers(merged_auth(manifest, subscriber.auth), secret)
+    signing = _secret(subscriber, secrets, "signing_secret", subscriber.signing_secret)
+    keys = decode_secrets(signing) if signing else ()
     digest_key = bytes.fromhex(secrets.get(DIGEST_KEY, ""))
-    if manifest.webhook:
-        manifest = manifest.model_copy(update={"webhook": _hook(subscriber, manifest.webhook, variables)})
-    limits = narrowed(manifest.limits_for_lane, subscriber.rate)
     client = client or shared_client(tuple(network.allow))
+    if manifest.sink:
+        opening = Opening(
+            name=subscriber.name,
+            manifest=manifest,
+            variables=variables,
+            limits=narrowed(manifest.limits_for_lane, subscriber.rate),
+            network=tuple(network.allow),
+            client=client,
+            url=url,
+            connection=_secret(subscriber, secrets, "connection", subscriber.connection),
+            secret=secret,
+            signing=keys,
+            digest_key=digest_key,
+        )
+        return open_kind(manifest.channel, opening)
+    try:
+        scheme = scheme_of(merged(manifest.auth, subscriber.auth), secret, client, url)
+    except Unfit as reason:
+        raise _wrong(subscriber, "auth.secret", "a secret of another form", reason.expected, "Mend it.") from None
     if manifest.webhook:
-        signing = _secret(subscriber, secrets, "signing_secret", subscriber.signing_secret)
-        keys = decode_secrets(signing) if signing else ()
-        judge = Judge(manifest.failures, manifest.retry_after, digest_key)
-        return WebhookChannel(client, url, manifest.webhook, limits, headers, keys, judge)
-    scope = Scope(None, variables, manifest.fields, secret if manifest.auth.kind == "body" else "")
-    return HttpChannel(manifest, client, url, limits, scope, headers, digest_key)
+        return webhook_channel(subscriber, manifest, Signing(client, scheme), keys, digest_key)
+    return http_channel(subscriber, manifest, Signing(client, scheme), secret, digest_key)
+
+
+def http_channel(
+    subscriber: SubscriberLike, manifest: Manifest, client: Asks, secret: str = "", digest_key: bytes = b""
+) -> HttpChannel:
+    """A vendor's API through a client that shows the secret; only a scheme of kind `body` has it in the templates too."""
+    shown = secret if manifest.auth.kind == "body" else ""
+    scope = Scope(None, _variables(subscriber, manifest), manifest.fields, shown)
+    limits = narrowed(manifest.limits_for_lane, subscriber.rate)
+    return HttpChannel(manifest, client, subscriber.url or manifest.url, limits, scope, digest_key)
+
+
+def webhook_channel(
+    subscriber: SubscriberLike, manifest: Manifest, client: Asks, keys: tuple[Signer, ...] = (), digest_key: bytes = b""
+) -> WebhookChannel:
+    """An endpoint through a client that shows the secret, if it has one."""
+    assert manifest.webhook is not None
+    hook = _hook(subscriber, manifest.webhook, _variables(subscriber, manifest))
+    limits = narrowed(manifest.model_copy(update={"webhook": hook}).limits_for_lane, subscriber.rate)
+    judge = Judge(manifest.failures, manifest.retry_after, digest_key, manifest.retry_after_form)
+    return WebhookChannel(client, subscriber.url or manifest.url, hook, limits, keys, judge)
 
 
 def narrowed(limits: Limits, rate: Any) -> Limits:
@@ -88,32 +126,6 @@ def narrowed(limits: Limits, rate: Any) -> Limits:
     )
 
 
-def merged_auth(manifest: Manifest, own: Any) -> Auth:
-    """The manifest says how a secret is shown; the operator may say otherwise by naming another kind."""
-    if own is None or manifest.auth.kind == "body":
-        return manifest.auth
-    header = own.header or (manifest.auth.header if own.kind == manifest.auth.kind else "Authorization")
-    if own.kind == manifest.auth.kind:
-        return manifest.auth.model_copy(update={"header": header})
-    return Auth(kind=own.kind, header=header, user=getattr(own, "user", None))
-
-
-def auth_headers(auth: Auth, secret: str) -> dict[str, str]:
-    """The header that shows the secret, if any."""
-    if auth.kind in ("none", "body") or not secret:
-        return {}
-    if auth.kind == "bearer":
-        return {"Authorization": f"Bearer {secret}"}
-    if auth.kind == "header":
-        return {auth.header: f"{auth.prefix}{secret}"}
-    pair = secret
-    if auth.user is not None:
-        pair = f"{auth.user}:{secret}"
-    elif auth.password is not None:
-        pair = f"{secret}:{auth.password}"
-    return {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
-
-
 def _variables(subscriber: SubscriberLike, manifest: Manifest) -> dict[str, str]:
     given = {name: str(value) for name, value in subscriber.vars.items()}
     known = {name for name in given if name in manifest.vars or name.startswith("field_")}
@@ -126,10 +138,20 @@ def _variables(subscriber: SubscriberLike, manifest: Manifest) -> dict[str, str]
 
 
 def _hook(subscriber: SubscriberLike, hook: Hook, variables: Mapping[str, str]) -> Hook:
-    mode = variables.get("mode", hook.mode)
-    if mode not in get_args(Mode):
-        raise _wrong(subscriber, "vars.mode", repr(mode), f"one of {', '.join(get_args(Mode))}", "Mend `vars:`.")
-    return hook.model_copy(update={"mode": mode})
+    """The manifest's way with a webhook, as the subscriber's `vars` change it."""
+    said = {name: variables.get(name, getattr(hook, name)) for name in ("mode", "signing", "answers", "handshake")}
+    for name, kind in (("mode", Mode), ("signing", SignedBy), ("answers", Answers)):
+        known = get_args(kind)
+        if said[name] not in known:
+            expected = f"one of {', '.join(known)}"
+            raise _wrong(subscriber, f"vars.{name}", repr(said[name]), expected, "Mend `vars:`.")
+    if (said["signing"], said["answers"]) != ("standard", "response") and not subscriber.signing_secret:
+        raise _wrong(subscriber, "signing_secret", "nothing", "a secret to sign with", "Add `signing_secret:`.")
+    if said["handshake"] and not ORIGIN.fullmatch(said["handshake"]):
+        raise _wrong(
+            subscriber, "vars.handshake", "another text", "a DNS name, such as events.shop.example", "Mend it."
+        )
+    return hook.model_copy(update=said)
 
 
 def _secret(subscriber: SubscriberLike, secrets: Mapping[str, str], path: str, reference: str | None) -> str:

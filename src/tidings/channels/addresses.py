@@ -9,6 +9,7 @@ import ipaddress
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -68,6 +69,7 @@ class Target:
         return name if self.port == {"http": 80, "https": 443}[self.scheme] else f"{name}:{self.port}"
 
 
+@lru_cache(maxsize=256)  # a subscriber's address is the same with every request
 def parse_target(url: str) -> Target:
     """The parts of a URL; every spelling that two readers could read differently is refused."""
     if not _URL.fullmatch(url):

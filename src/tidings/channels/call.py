@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
-Result = Literal["acknowledged", "refused", "transient", "throttled", "terminal", "in_doubt"]
+from tidings.channels.transcript import Transcript
+
+Result = Literal["acknowledged", "accepted", "refused", "transient", "throttled", "terminal", "in_doubt"]
 Strength = Literal["A0", "A1", "A2", "A3", "A4"]
 
 # Standard Webhooks' example schedule: ten attempts over 75 h 35 min 5 s; a manifest may say otherwise.
@@ -26,6 +28,7 @@ class Member:
     idempotency_key: str
     attempt: int
     reference: str = ""  # the job id an earlier outcome returned, for probe
+    sent_in: int = 0  # for probe: the number of the call that may have had its effect
     withheld: tuple[str, ...] = ()  # fields that this subscriber may not see; they are not in the body
 
 
@@ -36,6 +39,7 @@ class Call:
     subscriber: str
     members: tuple[Member, ...]
     timeout_s: float
+    number: int = 0  # rises with every call of a lane, also over restarts: what a fence or a transaction is named by
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class Outcome:
     """What became of one member.
 
     acknowledged  the subscriber said yes, as strongly as `strength` says
+    accepted      the subscriber took it and says later what became of it: asked by `probe`, or told by a callback, a pull or a person
     refused       we did not send: the guard or the manifest forbids it (a retry cannot help until settings change)
     transient     it failed before it can have had an effect; try again
     throttled     the subscriber asked for time; `retry_after` seconds, or None for our own schedule
@@ -59,6 +64,8 @@ class Outcome:
     detail: str = ""  # never personal data: our own words, or a code of the subscriber's
     digest: str = ""  # keyed digest of the answer; empty when no digest key was given
     reference: str = ""  # the subscriber's job id, to be asked about later
+    # What was said and answered, where it was not acknowledged and the channel can tell.
+    exchange: Transcript | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -80,12 +87,13 @@ class Capabilities:
     natural: bool = False  # doing it twice is doing it once
     probe: bool = False  # the subscriber can be asked what became of it
     transaction: bool = False  # effect and key are committed together
+    two_phase: bool = False  # `send` prepares and is accepted, `probe` commits; the subject waits in between
 
     @property
     def semantics(self) -> frozenset[str]:
         """Which delivery semantics can be promised."""
         always = {"at-most-once", "at-least-once"}
-        once = self.idempotency_key or self.natural or self.probe or self.transaction
+        once = self.idempotency_key or self.natural or self.probe or self.transaction or self.two_phase
         return frozenset(always | {"exactly-once"} if once else always)
 
 
@@ -111,6 +119,15 @@ class Channel(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Buries(Protocol):
+    """A channel whose other side has a place of its own for dead letters."""
+
+    def bury(self, member: Member, reason: str) -> Outcome:
+        """Leave a copy there; what is not set up is refused."""
+        ...
 
 
 def never_raises(send: Callable[[Any, Call], list[Outcome]]) -> Callable[[Any, Call], list[Outcome]]:

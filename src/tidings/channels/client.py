@@ -20,7 +20,8 @@ from typing import Literal
 import httpcore
 import httpx
 
-from tidings.channels.addresses import BadTarget, parse_target
+from tidings.channels.addresses import BadTarget, Target, parse_target
+from tidings.channels.exchange import Connections, Response
 from tidings.channels.wire import Exchange, Guard, NoAnswer, Refusal, Resolver, system_resolver
 
 MAX_ANSWER_BYTES = 1_000_000
@@ -33,7 +34,7 @@ _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 @dataclass(frozen=True)
 class Request:
     method: str
-    url: str
+    url: str = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     body: bytes = field(default=b"", repr=False)
 
@@ -48,16 +49,20 @@ class Answer:
     cut: bool = False
 
 
-FaultKind = Literal["refused", "not_sent", "in_doubt"]
+FaultKind = Literal["refused", "not_sent", "in_doubt", "shut", "paced"]
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Why there is no answer. `refused`: we would not; `not_sent`: no byte of it left; `in_doubt`: some did."""
+    """Why there is no answer. `refused`: we would not; `not_sent`: no byte of it left; `in_doubt`: some did.
+
+    `shut`: what we would have shown is not taken; `paced`: the vendor's window is full for another `wait` seconds.
+    """
 
     kind: FaultKind
     code: str
     detail: str
+    wait: float | None = None
 
 
 class Client:
@@ -72,26 +77,21 @@ class Client:
         connections: int = 64,
     ) -> None:
         self._exchange = Exchange()
-        self._pool = httpcore.ConnectionPool(
-            # Its own trust store and nothing from the environment: SSL_CERT_FILE or a proxy there must not steer us.
-            ssl_context=tls or httpx.create_ssl_context(trust_env=False),
-            max_connections=connections,
-            max_keepalive_connections=connections,
-            keepalive_expiry=KEEPALIVE_S,
-            network_backend=Guard([ipaddress.ip_network(text) for text in allow], resolver, self._exchange),
-        )
+        guard = Guard([ipaddress.ip_network(text) for text in allow], resolver, self._exchange)
+        # Its own trust store and nothing from the environment: SSL_CERT_FILE or a proxy there must not steer us.
+        context = tls or httpx.create_ssl_context(trust_env=False)
+        self._pool = Connections(guard, context, self._exchange, connections, KEEPALIVE_S)
 
     def request(self, request: Request, timeout_s: float, cap: int = MAX_ANSWER_BYTES) -> Answer | Fault:
         """One exchange within `timeout_s` seconds, from the look-up of the name to the last byte."""
         try:
-            wire = self._prepare(request)
+            target, head = self._prepare(request)
         except BadTarget as reason:
             return Fault("refused", reason.code, reason.detail)
         exchange = self._exchange
-        exchange.deadline, exchange.written = time.monotonic() + timeout_s, 0
-        wire.extensions["timeout"] = {"pool": max(0.001, timeout_s)}
+        exchange.deadline, exchange.written, exchange.target = time.monotonic() + timeout_s, 0, target
         try:
-            return _read(self._pool.handle_request(wire), cap)
+            return _read(self._pool.send(target, head, request.body), cap)
         except Refusal as refusal:
             return Fault("refused", refusal.reason.code, refusal.reason.detail)
         except NoAnswer:
@@ -99,7 +99,7 @@ class Client:
         except Exception as error:
             return _fault(error, exchange.written)
 
-    def _prepare(self, request: Request) -> httpcore.Request:
+    def _prepare(self, request: Request) -> tuple[Target, bytes]:
         target = parse_target(request.url)
         if request.method not in _METHODS:
             raise BadTarget("bad_method", "a method that is not in the list")
@@ -114,21 +114,14 @@ class Client:
         for name, value in headers.items():
             if not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
                 raise BadTarget("bad_header", "a header holds a line break or another character it may not")
-        self._exchange.target = target
-        return httpcore.Request(
-            method=request.method,
-            url=httpcore.URL(
-                scheme=target.scheme.encode(), host=target.host.encode(), port=target.port, target=target.path.encode()
-            ),
-            headers=[(name.encode(), value.encode()) for name, value in headers.items()],
-            content=request.body,
-        )
+        lines = [f"{request.method} {target.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+        return target, ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
 
     def close(self) -> None:
         self._pool.close()
 
 
-def _read(response: httpcore.Response, cap: int) -> Answer | Fault:
+def _read(response: Response, cap: int) -> Answer | Fault:
     """The whole answer up to the cap; closing early drops the connection."""
     headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
     try:

@@ -14,143 +14,24 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from tidings import yaml_lines
-from tidings.channels.call import STANDARD_SCHEDULE, Capabilities, Limits, Result, Strength
-from tidings.channels.mapping import check_path_template, check_template
+from tidings.channels.auth import Auth
+from tidings.channels.call import STANDARD_SCHEDULE, Capabilities, Limits, Strength
+from tidings.channels.kinds import KINDS, guarantee
+from tidings.channels.verbs import VERBS, Idempotency, Ping, Rates, Rule, Verb
 from tidings.contract import Model, Wrong
 from tidings.errors import ConfigurationError, Problem
 from tidings.reading import into
 
-Encoding = Literal["json", "form", "none"]
 Mode = Literal["structured", "binary", "batched"]
-Idempotency = Literal["natural", "header", "field", "none"]
-
-
-def _compiles(path: str, *templates: Any) -> None:
-    try:
-        check_path_template(path)
-        for template in templates:
-            check_template(template)
-    except ValueError as error:
-        raise Wrong(f"templates that can be read: {error}", "Mend the expression.") from None
-
-
-class Auth(Model):
-    """How the subscriber's secret is shown. `body` puts it where a template says `=secret`."""
-
-    kind: Literal["bearer", "basic", "header", "body", "none"] = "none"
-    header: str = "Authorization"
-    prefix: str = ""
-    user: str | None = None  # basic: the fixed user, the secret is the password
-    password: str | None = None  # basic: the fixed password, the secret is the user
-
-
-class Check(Model):
-    """A condition on the decoded answer; with no comparison it asks whether anything is there."""
-
-    path: str = ""
-    equals: Any = Field(default=None, alias="is")
-    among: tuple[Any, ...] = Field(default=(), alias="in")
-    not_among: tuple[Any, ...] = Field(default=(), alias="not_in")
-    empty: bool | None = None
-
-
-class Rule(Check):
-    """The first rule whose status and condition both fit decides a request that is not a success."""
-
-    status: tuple[int | str, ...] = ()
-    result: Result
-    code: str = ""
-
-
-class Success(Model):
-    status: tuple[int | str, ...] = ("2xx",)
-    body: tuple[Check, ...] = ()
-
-
-class Items(Model):
-    """Where an answer speaks of single members.
-
-    `style: all` lists every member and `failed` picks the bad ones; `style: failures` lists only the bad ones.
-    `match: index` is the position in the request; otherwise it is a path in the item, compared with `ours`.
-    """
-
-    style: Literal["all", "failures"]
-    at: str
-    match: str
-    ours: str = "=member.event_id"
-    failed: Check | None = None
-    code: str = ""
-    transient_codes: tuple[Any, ...] = ()
-
-
-class Counts(Model):
-    """Only a number of bad members comes back: a batch with any is halved until the bad ones stand alone."""
-
-    invalid: str
-
-
-class Batch(Model):
-    """Many members in one request: `item` per member, gathered in an array at `at` in the body."""
-
-    at: str
-    item: Any
-    max: int = Field(gt=0)
-    max_bytes: int = Field(default=1_000_000, gt=0)
-
-
-class Probe(Model):
-    """Ask what became of a member. No rule fits: still pending, so still in doubt."""
-
-    method: str = "GET"
-    path: str
-    query: dict[str, Any] = Field(default_factory=dict)
-    strength: Strength = "A3"
-    rules: tuple[Rule, ...]
-
-    @model_validator(mode="after")
-    def _templates_compile(self) -> Probe:
-        _compiles(self.path, self.query)
-        return self
-
-
-class Verb(Model):
-    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "POST"
-    path: str
-    query: dict[str, Any] = Field(default_factory=dict)
-    headers: dict[str, str] = Field(default_factory=dict)
-    encoding: Encoding = "json"
-    body: Any = None
-    batch: Batch | None = None
-    require: tuple[str, ...] = ()
-    require_any: tuple[str, ...] = ()
-    success: Success = Success()
-    items: Items | None = None
-    counts: Counts | None = None
-    failures: tuple[Rule, ...] = ()
-    idempotency: Idempotency
-    ack: Strength
-    job: str = ""
-    probe: Probe | None = None
-    timeout_s: float = Field(default=30, gt=0)
-    note: str = ""
-
-    @property
-    def capabilities(self) -> Capabilities:
-        keyed = self.idempotency in ("header", "field")
-        return Capabilities(idempotency_key=keyed, natural=self.idempotency == "natural", probe=self.probe is not None)
-
-    @model_validator(mode="after")
-    def _templates_compile(self) -> Verb:
-        _compiles(self.path, self.query, self.headers, self.body, self.batch and self.batch.item)
-        if self.batch and self.idempotency == "header":
-            raise Wrong("`field`, `natural` or `none`: no header stays the same when a batch is cut anew", "Change it.")
-        if self.batch and "{" in self.path.replace("{var.", ""):
-            raise Wrong("only {var.…} in a batched path: it is one request for many members", "Drop `batch`.")
-        return self
+SignedBy = Literal["standard", "rfc9421", "both"]
+Answers = Literal["response", "callback"]
 
 
 class Route(Model):
-    """Which verbs an event takes: the first route whose types and conditions fit. Several verbs run in order."""
+    """Which verbs an event takes: the first route whose types and conditions fit. Several verbs run in order.
+
+    No verb at all says that the vendor has none for such an event, whatever the routes after it would catch.
+    """
 
     types: tuple[str, ...]
     when: dict[str, Any] = Field(default_factory=dict)
@@ -163,27 +44,6 @@ class Route(Model):
         return (value,) if isinstance(value, str) else value
 
 
-class Rates(Model):
-    per_second: float = Field(default=10, gt=0)
-    concurrency: int = Field(default=4, gt=0)
-    max_bytes: int = Field(default=1_000_000, gt=0)
-
-
-class Ping(Model):
-    method: Literal["GET", "POST"] = "GET"
-    path: str
-    query: dict[str, Any] = Field(default_factory=dict)
-    encoding: Encoding = "none"
-    body: Any = None
-    success: Success = Success()
-    note: str = ""
-
-    @model_validator(mode="after")
-    def _templates_compile(self) -> Ping:
-        _compiles(self.path, self.query, self.body)
-        return self
-
-
 class Hook(Model):
     """Channel `webhook`: how CloudEvents travel and what a 2xx proves."""
 
@@ -191,12 +51,25 @@ class Hook(Model):
     batch: int = Field(default=100, gt=0)
     ack: Strength = "A2"
     idempotency: Idempotency = "header"
+    signing: SignedBy = "standard"
+    answers: Answers = "response"  # callback: a 2xx means taken, and a signed callback says what became of it
+    handshake: str = ""  # the origin we ask leave for, a DNS name; empty: we do not ask
+
+
+class Sink(Model):
+    """Every channel that is neither HTTP nor a webhook: events go as CloudEvents, many to a call; `kinds` says what it promises."""
+
+    batch: int = Field(default=500, gt=0, le=1_000)
+    ack: Strength = "A3"
+    mode: Literal["structured", "binary"] = "structured"
+    key_window_s: float | None = Field(default=None, gt=0)  # how long a repeat is recognised; None means for good
+    dedup: bool = True  # false: this form of the sink does not do what makes a repeat harmless elsewhere
 
 
 class Manifest(Model):
     name: str = Field(default="", exclude=True, json_schema_extra={"internal": True})
     title: str
-    channel: Literal["http", "webhook"]
+    channel: str
     kind: str
     url: str = ""
     docs: str
@@ -211,19 +84,28 @@ class Manifest(Model):
     limits: Rates = Rates()
     retry: tuple[float, ...] = STANDARD_SCHEDULE
     retry_after: str = "Retry-After"
+    retry_after_form: Literal["seconds", "epoch"] = "seconds"
     idempotency_header: str = "Idempotency-Key"
     failures: tuple[Rule, ...] = ()
     ping: Ping | None = None
     verbs: dict[str, Verb] = Field(default_factory=dict)
     routes: tuple[Route, ...] = ()
     webhook: Hook | None = None
+    sink: Sink | None = None
 
     @model_validator(mode="after")
     def _whole(self) -> Manifest:
+        if self.channel not in KINDS:
+            raise Wrong(f"one of the channels {', '.join(KINDS)}", "Name a channel that exists.")
+        if (self.channel not in ("http", "webhook")) != (self.sink is not None):
+            raise Wrong("a `sink:` section for every channel but `http` and `webhook`", "Add or remove it.")
         if (self.channel == "webhook") != (self.webhook is not None):
             raise Wrong("channel `webhook` together with a `webhook:` section", "Add the one that is missing.")
         if self.channel == "http" and not (self.verbs and self.routes and self.ping):
             raise Wrong("`verbs`, `routes` and `ping` for the channel `http`", "Add what is missing.")
+        for name in self.verbs:
+            if name.partition("_")[0] not in VERBS:
+                raise Wrong(f"verbs called {', '.join(VERBS)}, or one of them and _word", f"Rename {name!r}.")
         for route in self.routes:
             if any(self.verbs[verb].idempotency == "none" for verb in route.verbs[:-1] if verb in self.verbs):
                 raise Wrong("only the last verb of a route without idempotency: a retry runs all", "Split the route.")
@@ -248,6 +130,8 @@ class Manifest(Model):
         """What every verb that may be used can do; a promise is only as good as the weakest of them."""
         if self.webhook:
             return Capabilities(idempotency_key=self.webhook.idempotency == "header")
+        if self.sink:
+            return guarantee(self.channel).capabilities if self.sink.dedup else Capabilities()
         verbs = list(self.verbs.values()) if change_type is None else self.routed(change_type)
         each = [verb.capabilities for verb in verbs]
         once = bool(each) and all("exactly-once" in found.semantics for found in each)
@@ -261,6 +145,8 @@ class Manifest(Model):
         """The weakest acknowledgement an event of this type can get."""
         if self.webhook:
             return self.webhook.ack
+        if self.sink:
+            return self.sink.ack
         return min((verb.ack for verb in self.routed(change_type)), default="A0")
 
     @property
@@ -269,11 +155,13 @@ class Manifest(Model):
         rates = self.limits
         if self.webhook:
             many = self.webhook.batch if self.webhook.mode == "batched" else 1
+        elif self.sink:
+            many = self.sink.batch
         else:
             many = max((verb.batch.max for verb in self.verbs.values() if verb.batch), default=1)
             if any(verb.batch is None for verb in self.verbs.values()):
-                many = min(many, max(1, int(rates.per_second * 2)))
-        return Limits(many, rates.per_second, rates.concurrency, rates.max_bytes, tuple(self.retry))
+                many = min(many, max(1, int(rates.steady * 2)))
+        return Limits(many, rates.steady, rates.concurrency, rates.max_bytes, tuple(self.retry))
 
 
 def manifest_names() -> list[str]:

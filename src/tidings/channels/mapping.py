@@ -4,10 +4,13 @@
     =email | google_email | sha256   a field through named functions, left to right
     ==text                        the literal text "=text"
 
+An object's key may be an expression too; with nothing to call it the pair is left out. `=whole: true` in an object leaves the
+object out unless every one of its fields is there.
+
 A path or query text may hold the same inside braces: `/lists/{var.list_id}/members/{email | md5_lower}`.
 There are no operators, no arguments, no loops and no way to name a function that is not in `normalise.FUNCTIONS`.
 
-Names: `after.X before.X key key.X changed consent.X` are the event's data; `event.X` is an envelope attribute and
+Names: `after.X before.X key key.X changed consent.X moved.0.X` are the event's data; `event.X` is an envelope attribute and
 `envelope` all of it; `member.X` is the member (event_id, idempotency_key, subject, sequence, change_type);
 `var.X` is the operator's; `secret` only where the manifest shows it in the body; `reference` is the job id of a probe.
 Any other name is a logical field: the manifest's `fields`, the operator's `vars` entry `field_X`, or the defaults below.
@@ -31,6 +34,9 @@ from tidings.channels.normalise import ABSENT, FUNCTIONS
 
 _EXPRESSION = re.compile(r"[a-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_$-]+)*( ?\| ?[a-z][a-z0-9_]*)*")
 _HOLE = re.compile(r"\{([^{}]*)\}")
+WHOLE = "=whole"
+_UNSAFE = frozenset("/\\?#")
+_ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
 
 DEFAULT_FIELDS: dict[str, tuple[str, ...]] = {
     "email": ("after.email",),
@@ -45,9 +51,15 @@ DEFAULT_FIELDS: dict[str, tuple[str, ...]] = {
     "state": ("after.state", "after.address.state"),
     "postcode": ("after.postcode", "after.zip", "after.address.postcode"),
     "country": ("after.country", "after.address.country"),
+    "birth_date": ("after.birth_date", "after.date_of_birth"),
+    "gender": ("after.gender",),
+    "ad_id": ("after.ad_id", "after.mobile_ad_id"),
     "locale": ("after.locale", "event.locale"),
     "tier": ("after.tier",),
     "points": ("after.points",),
+    # A merge names the survivor; who was merged into it is told, or is the record itself.
+    "merged_id": ("moved.0.from", "key"),
+    "survivor_id": ("moved.0.to",),
 }
 
 
@@ -73,7 +85,7 @@ class Scope:
         """What a name means here; ABSENT when it is not there."""
         root, _, rest = name.partition(".")
         if root == "var":
-            return self.variables.get(rest, ABSENT)
+            return self.variables.get(rest) or ABSENT
         if root == "secret":
             return self.secret or ABSENT
         if root == "reference":
@@ -88,7 +100,7 @@ class Scope:
             return self.member.body.get(rest, ABSENT)
         data = self.member.body.get("data")
         data = data if isinstance(data, Mapping) else {}
-        if root in ("after", "before", "changed", "consent"):
+        if root in ("after", "before", "changed", "consent", "moved"):
             return dig(data, name)
         if root == "key":
             return dig(data, name) if rest else _whole_key(data.get("key"))
@@ -134,8 +146,10 @@ class Scope:
                 return template[1:]
             return self.evaluate(template[1:]) if template.startswith("=") else template
         if isinstance(template, Mapping):
-            pairs = ((key, self.fill(inner)) for key, inner in template.items())
-            whole = {key: value for key, value in pairs if value is not ABSENT}
+            pairs = ((self.fill(key) if key[:1] == "=" else key, self.fill(one)) for key, one in template.items())
+            whole = {key: value for key, value in pairs if value is not ABSENT and isinstance(key, str)}
+            if template.get(WHOLE) and len(whole) < len(template) - 1:
+                return ABSENT
             return whole if whole or not template else ABSENT
         if isinstance(template, (list, tuple)):
             every = [value for inner in template if (value := self.fill(inner)) is not ABSENT]
@@ -152,12 +166,12 @@ def path_parameter(value: Any, name: str) -> str:
     if value is ABSENT or value is None or value == "":
         raise Unusable("missing_field", f"{name} is not there and the path needs it")
     text = str(value)
-    if text.strip(".") == "" or text.lower().replace("%2e", ".").strip(".") == "":
-        raise Unusable("unsafe_path", f"{name} is a dot segment")
     if any(ord(letter) < 32 or ord(letter) == 127 for letter in text):
         raise Unusable("unsafe_path", f"{name} holds a control character")
-    if any(part in (".", "..") for part in re.split(r"[/\\]|%2f|%5c", text.lower().replace("%2e", "."))):
-        raise Unusable("unsafe_path", f"{name} holds a dot segment")
+    if set(text) & _UNSAFE or _ENCODED.search(text):
+        raise Unusable("unsafe_path", f"{name} holds a slash, ?, # or an encoded character, which some servers decode")
+    if text.strip(".") == "":
+        raise Unusable("unsafe_path", f"{name} is a dot segment")
     try:
         return quote(text, safe="")
     except UnicodeEncodeError:
@@ -196,7 +210,7 @@ def _parse(text: str) -> tuple[str, ...]:
 
 def check_template(template: Any) -> None:
     """Every expression parses; a ValueError says which does not."""
-    for text in _texts(template):
+    for text in texts_of(template):
         if text.startswith("=") and not text.startswith("=="):
             _parse(text[1:])
 
@@ -211,12 +225,14 @@ def check_path_template(path: str) -> None:
         raise ValueError(f"path {path!r}: braces must pair, and query parameters go under `query`")
 
 
-def _texts(template: Any) -> Iterator[str]:
+def texts_of(template: Any) -> Iterator[str]:
+    """Every text in a template, however deep."""
     if isinstance(template, str):
         yield template
     elif isinstance(template, Mapping):
-        for inner in template.values():
-            yield from _texts(inner)
+        for key, inner in template.items():
+            yield from texts_of(key)
+            yield from texts_of(inner)
     elif isinstance(template, (list, tuple)):
         for inner in template:
-            yield from _texts(inner)
+            yield from texts_of(inner)

@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from tidings.channels.call import Member, Outcome
-from tidings.channels.manifest import Counts, Items, Verb
 from tidings.channels.mapping import Scope, dig
 from tidings.channels.normalise import ABSENT
+from tidings.channels.verbs import Counts, Items, Verb
 from tidings.channels.verdict import holds, short_code
+
+TAKEN = ("acknowledged", "accepted")  # the subscriber has it, whatever it says of it later
 
 
 def by_item(items: Items, members: Sequence[Member], scope: Scope, answered: tuple[Outcome, Any]) -> list[Outcome]:
@@ -40,11 +42,16 @@ def count_invalid(counts: Counts, body: Any) -> int:
 
 
 def followed(verb: Verb, outcome: Outcome, body: Any) -> Outcome:
-    """The outcome with the subscriber's name for the job it started; with none there is nothing to follow."""
+    """The outcome with the subscriber's name for the job it started: accepted, if it can be asked what became of the job.
+
+    With no name there is nothing to follow, and no more is claimed than that it was taken.
+    """
     if not verb.job or outcome.result != "acknowledged":
         return outcome
     job = short_code(dig(body, verb.job))
-    return replace(outcome, reference=job) if job else replace(outcome, strength=min(outcome.strength, "A1"))
+    if not job:
+        return replace(outcome, strength=min(outcome.strength, "A1"))
+    return replace(outcome, result="accepted" if verb.probe else "acknowledged", reference=job)
 
 
 class Held:
@@ -58,7 +65,7 @@ class Held:
 
     def note(self, members: Sequence[Member], outcomes: Sequence[Outcome]) -> None:
         """What was refused is settled and holds nobody; what failed does."""
-        failed = {one.event_id for one in outcomes if one.result not in ("acknowledged", "refused")}
+        failed = {one.event_id for one in outcomes if one.result not in (*TAKEN, "refused")}
         self._subjects |= {member.subject for member in members if member.event_id in failed}
 
     def behind(self, member: Member) -> Outcome:
@@ -83,7 +90,7 @@ def _name(items: Items, member: Member, place: int, scope: Scope) -> str:
 def _match(items: Items, item: Any, position: int) -> str:
     if items.match == "index":
         # Where only failures are listed their place in the list is not their place in the request.
-        found = dig(item, "index") if items.style == "failures" else position
+        found = dig(item, items.place) if items.style == "failures" else position
     else:
         found = dig(item, items.match)
     return "" if found is ABSENT else str(found)
@@ -93,6 +100,8 @@ def _one(items: Items, item: Any, whole: Outcome) -> Outcome:
     if items.style == "all" and not (items.failed and holds(items.failed, item)):
         return whole
     code = dig(item, items.code) if items.code else ABSENT
-    again = code is not ABSENT and code in items.transient_codes
     shown = short_code(code) or "item_failed"
+    if code is not ABSENT and code in items.done_codes:
+        return replace(whole, code=shown)
+    again = code is not ABSENT and code in items.transient_codes
     return replace(whole, result="transient" if again else "terminal", code=shown, strength="A0", reference="")

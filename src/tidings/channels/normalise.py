@@ -11,11 +11,12 @@ import hashlib
 import json
 import re
 import unicodedata
+import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any, Final
 
-NORMALISER_VERSION = "1"
+NORMALISER_VERSION = "2"
 
 
 class _Absent:
@@ -34,6 +35,8 @@ Function = Callable[[Any], Any]
 _HEX64 = re.compile(r"[0-9a-f]{64}", re.IGNORECASE)
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 _GMAIL = ("gmail.com", "googlemail.com")
+_BRITISH = re.compile(r"([a-z]{1,2}[0-9][a-z0-9]?[0-9])[a-z]{2}")
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _TITLES = re.compile(r"\b(mr|mrs|ms|miss|dr|prof|jr|sr|ii|iii|iv)\b\.?")
 
 
@@ -109,9 +112,48 @@ def _google_name(text: str) -> str:
 
 
 def _meta_postcode(text: str) -> str:
-    found = "".join(text.lower().split())
-    american = re.fullmatch(r"(\d{5})(-?\d{4})?", found)
-    return american[1] if american else found.replace("-", "")
+    """The first five digits in the United States; area, district and sector in the United Kingdom; else all of it."""
+    found = "".join(text.lower().split()).replace("-", "")
+    american, british = re.fullmatch(r"(\d{5})(\d{4})?", found), _BRITISH.fullmatch(found)
+    short = american or british
+    return short[1] if short else found
+
+
+def _meta_gender(text: str) -> str:
+    return {"m": "m", "male": "m", "f": "f", "female": "f"}.get(text.strip().lower(), "")
+
+
+def _date_part(form: str) -> Callable[[str], str]:
+    def part(text: str) -> str:
+        try:
+            return date.fromisoformat(text.strip()[:10]).strftime(form).zfill(2)
+        except ValueError:
+            return ""
+
+    return part
+
+
+def _iso2(text: str) -> str:
+    found = text.strip().upper()
+    return found if re.fullmatch(r"[A-Z]{2}", found) else ""
+
+
+def _ulid(text: str) -> str:
+    """A UUID's 128 bits in the letters of a ULID; of version 7 the leading bits are the time, as a ULID wants."""
+    try:
+        number = uuid.UUID(text).int
+    except ValueError:
+        return ""
+    return "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))
+
+
+def _uuid4(text: str) -> str:
+    """The same UUID told as version 4, for those who take no other."""
+    try:
+        found = str(uuid.UUID(text))
+    except ValueError:
+        return ""
+    return f"{found[:14]}4{found[15:]}"
 
 
 def _sha256(text: str) -> str:
@@ -128,6 +170,11 @@ def _md5_lower(text: str) -> str:
 def _klaviyo_email_filter(text: str) -> str:
     """Klaviyo's filter text for one address; what could end the quotes is dropped."""
     return f'equals(email,"{text}")' if _EMAIL.fullmatch(text) and not set(text) & set('"\\') else ""
+
+
+def _klaviyo_phone_filter(text: str) -> str:
+    number = _e164(text)
+    return f'equals(phone_number,"{number}")' if number else ""
 
 
 def _instant(value: Any) -> datetime | None:
@@ -148,6 +195,11 @@ def _unix(value: Any) -> Any:
 def _unix_ms(value: Any) -> Any:
     found = _instant(value)
     return ABSENT if found is None else int(found.timestamp() * 1000)
+
+
+def _unix_us(value: Any) -> Any:
+    found = _instant(value)
+    return ABSENT if found is None else int(found.timestamp() * 1000) * 1000
 
 
 def _number(value: Any) -> Any:
@@ -173,6 +225,7 @@ FUNCTIONS: dict[str, Function] = {
     "number": _number,
     "unix": _unix,
     "unix_ms": _unix_ms,
+    "unix_us": _unix_us,
     "json": _json,
     "or_empty": lambda value: "" if value is ABSENT or value is None else value,
     "or_null": lambda value: None if value is ABSENT else value,
@@ -180,7 +233,10 @@ FUNCTIONS: dict[str, Function] = {
     "not_null": lambda value: ABSENT if value is None else value,
     "sha256": _of_text(_sha256),
     "md5_lower": _of_text(_md5_lower),
+    "ulid": _of_text(_ulid),
+    "uuid4": _of_text(_uuid4),
     "klaviyo_email_filter": _of_text(_klaviyo_email_filter),
+    "klaviyo_phone_filter": _of_text(_klaviyo_phone_filter),
     "email": _of_text(_plain_email),
     "e164": _of_text(_e164),
     "meta_email": _hashed_once(_plain_email),
@@ -190,6 +246,12 @@ FUNCTIONS: dict[str, Function] = {
     "meta_state": _hashed_once(_letters),
     "meta_postcode": _hashed_once(_meta_postcode),
     "meta_country": _hashed_once(lambda text: text.strip().lower() if len(text.strip()) == 2 else ""),
+    "meta_gender": _hashed_once(_meta_gender),
+    "meta_birth_year": _hashed_once(_date_part("%Y")),
+    "meta_birth_month": _hashed_once(_date_part("%m")),
+    "meta_birth_day": _hashed_once(_date_part("%d")),
+    "meta_birth_date": _hashed_once(_date_part("%Y%m%d")),
+    "google_region": _of_text(_iso2),
     "google_email": _hashed_once(_google_email),
     "google_phone": _hashed_once(_e164),
     "google_name": _hashed_once(_google_name),

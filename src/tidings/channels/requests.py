@@ -10,9 +10,9 @@ from urllib.parse import quote, urlencode
 
 from tidings.channels.call import Member
 from tidings.channels.client import Request
-from tidings.channels.manifest import Batch, Encoding
 from tidings.channels.mapping import Scope
 from tidings.channels.normalise import ABSENT
+from tidings.channels.verbs import Batch, Encoding
 
 _TYPES: dict[Encoding, str] = {"json": "application/json", "form": "application/x-www-form-urlencoded", "none": ""}
 
@@ -27,6 +27,7 @@ class Form:
     headers: Mapping[str, str] = field(default_factory=dict)
     encoding: Encoding = "none"
     timeout_s: float = 30.0
+    verb: str = ""  # whose windows it counts in
 
 
 @dataclass(frozen=True)

@@ -14,23 +14,26 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from tidings.channels.call import Outcome, Result, Strength
-from tidings.channels.client import Answer, Fault
-from tidings.channels.manifest import Check, Rule, Success
+from tidings.channels.client import Answer, Fault, FaultKind
 from tidings.channels.mapping import dig
 from tidings.channels.normalise import ABSENT
+from tidings.channels.verbs import Check, Rule, Success
 
 MAX_RETRY_AFTER_S = 86_400.0
 _CODE = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+UNAUTHORISED = 401  # a shut door: nobody is at fault, and the lane waits
 _SECONDS = re.compile(r"[0-9]{1,18}(\.[0-9]{1,9})?")
 
 
-def retry_after(text: str | None, now: float) -> float | None:
-    """Seconds to wait: a number or an HTTP date; the past is 0, more than a day is a day, nonsense is None."""
+def retry_after(text: str | None, now: float, form: str = "seconds") -> float | None:
+    """Seconds to wait: a number (of seconds, or the moment as `epoch`) or an HTTP date; the past is 0, more than a day is
+    a day, nonsense is None.
+    """
     if text is None:
         return None
     text = text.strip()
     if _SECONDS.fullmatch(text):
-        seconds = float(text)
+        seconds = float(text) - (now if form == "epoch" else 0.0)
     else:
         try:
             moment = parsedate_to_datetime(text)
@@ -52,7 +55,8 @@ def holds(check: Check, body: Any) -> bool:
         return True
     value = dig(body, check.path)
     if check.empty is not None:
-        return (value is ABSENT or value in (None, "", [], {})) == check.empty
+        # What is not there is neither: an answer that does not speak of it proves nothing.
+        return value is not ABSENT and (value in (None, "", [], {})) == check.empty
     given = check.model_fields_set
     if "equals" in given:
         return _same(value, check.equals)
@@ -88,6 +92,15 @@ def short_code(value: Any) -> str:
     return text if _CODE.fullmatch(text) and "@" not in text else ""
 
 
+_OF_FAULT: dict[FaultKind, Result] = {
+    "refused": "refused",
+    "not_sent": "transient",
+    "in_doubt": "in_doubt",
+    "shut": "terminal",
+    "paced": "throttled",
+}
+
+
 @dataclass(frozen=True)
 class Judge:
     """How one subscriber's answers are read."""
@@ -95,10 +108,11 @@ class Judge:
     rules: Sequence[Rule] = ()
     retry_after_header: str = "Retry-After"
     digest_key: bytes = b""
+    retry_after_form: str = "seconds"
 
     def of_fault(self, fault: Fault) -> Outcome:
-        results: dict[str, Result] = {"refused": "refused", "not_sent": "transient", "in_doubt": "in_doubt"}
-        return Outcome("", results[fault.kind], fault.code, detail=fault.detail)
+        status = UNAUTHORISED if fault.kind == "shut" else 0
+        return Outcome("", _OF_FAULT[fault.kind], fault.code, "A0", status, fault.wait, fault.detail)
 
     def of_answer(self, answer: Answer, success: Success, strength: Strength, now: float) -> Outcome:
         """The outcome of the request as a whole."""
@@ -115,15 +129,20 @@ class Judge:
         body = decode(answer)
         if body is ABSENT and status_in(answer.status, ("2xx",)) and status_in(answer.status, success.status):
             return Outcome("", "in_doubt", "answer_unreadable", status=answer.status)
-        wait = retry_after(answer.headers.get(self.retry_after_header.lower()), now)
+        wait = self._wait(answer, now)
         for rule in self.rules:
             if (not rule.status or status_in(answer.status, rule.status)) and holds(rule, body):
                 code = rule.code or f"status_{answer.status}"
                 grade: Strength = strength if rule.result == "acknowledged" else "A0"
                 later = wait if rule.result in ("throttled", "transient") else None
-                return Outcome("", rule.result, code, grade, answer.status, later)
+                return Outcome("", rule.result, code, grade, UNAUTHORISED if rule.shut else answer.status, later)
         result, code = by_status(answer.status, wait is not None)
         return Outcome("", result, code, status=answer.status, retry_after=wait if result == "throttled" else None)
+
+    def _wait(self, answer: Answer, now: float) -> float | None:
+        """What the vendor's own header says; a proxy before it may know only the standard one."""
+        own = retry_after(answer.headers.get(self.retry_after_header.lower()), now, self.retry_after_form)
+        return own if own is not None else retry_after(answer.headers.get("retry-after"), now)
 
     def digest(self, answer: Answer) -> str:
         """A keyed digest, since an answer may repeat personal data and a plain hash of that can be guessed."""

@@ -1,0 +1,85 @@
+"""`tidings try render`: the requests an event would become, without a secret and without a server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from tidings.channels.manifest import manifest_names
+from tidings.cli import application
+
+EVENT = {
+    "specversion": "1.0",
+    "id": "0190a1b2-c3d4-7e5f-8a9b-000000000001",
+    "type": "tidings.email.changed",
+    "source": "/shop/crm",
+    "subject": "p",
+    "time": "2026-11-15T12:00:00Z",
+    "data": {"key": {"id": 1}, "before": {"email": "a@example.com"}, "after": {"email": "b@example.com"}},
+}
+
+
+def render(*words: str, given: Any = EVENT) -> Result:
+    text = given if isinstance(given, str) else json.dumps(given)
+    return CliRunner().invoke(application("try"), ["try", "render", *words], input=text)
+
+
+def test_both_verbs_of_a_route_in_their_order() -> None:
+    found = render("--manifest", "hubspot", "--json")
+    assert found.exit_code == 0
+    [event] = json.loads(found.stdout)
+    assert event["outcome"] == "acknowledged at A3 if taken"
+    first, second = event["requests"]
+    assert (first["verb"], first["method"]) == ("rectify_email", "PATCH")
+    assert first["url"] == "https://api.hubapi.com/crm/v3/objects/contacts/a%40example.com?idProperty=email"
+    assert first["headers"]["Authorization"] == "Bearer <the secret>"
+    assert second["body"]["inputs"][0]["id"] == "b@example.com"
+
+
+def test_a_persons_view_of_it(tmp_path: Path) -> None:
+    (tmp_path / "event.json").write_text(json.dumps([EVENT, {**EVENT, "id": "2", "type": "tidings.customer.delete"}]))
+    found = render("--manifest", "klaviyo", str(tmp_path / "event.json"))
+    lines = found.stdout.splitlines()
+    assert "POST https://a.klaviyo.com/api/profile-import" in lines
+    assert "POST https://a.klaviyo.com/api/data-privacy-deletion-jobs" in lines
+    assert "Authorization: Klaviyo-API-Key <the secret>" in lines
+
+
+@pytest.mark.parametrize("name", manifest_names())
+def test_every_shipped_manifest_can_be_looked_at(name: str) -> None:
+    found = render("--manifest", name, "--json")
+    if found.exit_code:
+        assert getattr(found.exception, "code", "") == "nothing_to_render"
+    else:
+        assert [one["event"] for one in json.loads(found.stdout)] == [EVENT["id"]]
+
+
+def test_what_would_not_be_sent_says_why() -> None:
+    found = render("--manifest", "mailchimp", given={**EVENT, "data": {}})
+    assert "refused: missing_field (the event has no email)" in found.stdout
+
+
+def test_a_var_is_told_and_a_path_is_not_left() -> None:
+    found = render("--manifest", "mailchimp", "--var", "list_id=L1")
+    assert "/3.0/lists/L1/members/" in found.stdout
+    found = render("--manifest", "mailchimp", "--var", "list_id=../x")
+    assert "refused: unsafe_path" in found.stdout
+
+
+@pytest.mark.parametrize("given", ["", "nonsense", "7", "{}", '{"id": 1, "type": "x"}', "[1]"])
+def test_what_is_no_event_is_refused(given: str) -> None:
+    found = render("--manifest", "hubspot", given=given)
+    assert found.exit_code != 0 or found.stdout.strip() == ""
+    assert getattr(found.exception, "code", "event_file") == "event_file"
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("--subscriber", "a", "--manifest", "b"), ("--manifest", "hubspot", "--var", "x")]
+)
+def test_a_question_that_cannot_be_meant_is_refused(words: tuple[str, ...]) -> None:
+    assert render(*words).exit_code == 2

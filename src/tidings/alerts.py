@@ -1,4 +1,4 @@
-"""Telling a person that something needs them: by webhook or e-mail, once an hour per matter.
+"""Telling a person that something needs them, and when it no longer does: by webhook or e-mail, once an hour per matter.
 
 An alert names a source, a lane or a subscriber and counts; it never carries personal data, so `subject` and `detail` are held
 to short plain text and anything that looks like an address or a long number is blotted out. A failed alert is reported
@@ -16,40 +16,50 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.utils import format_datetime
-from typing import Any, Literal, get_args
+from typing import Any
 
 from tidings.channels import NetworkLike
 from tidings.channels.addresses import BadTarget, Network, Target, check_addresses, is_allowed
 from tidings.channels.client import Answer, Client, Request, shared_client
 from tidings.channels.signing import decode_secrets, sign
 from tidings.channels.wire import resolve_within, system_resolver
+from tidings.matters import ANSWER_WITHIN, KINDS, MATTERS, Kind, Matter, runbook
 
-Kind = Literal["deadline_at_risk", "breaker_open", "dead_letters", "silent_source", "source_stopped"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+RUNBOOKS = "docs/runbooks"
 QUIET_S = 3600.0
 TIMEOUT_S = 10.0
 _ADDRESS = re.compile(r"[^\s@<>\"']+@[^\s@<>\"']+")
 _LONG_NUMBER = re.compile(r"(?<![\w-])\+?\d[\d ().-]{6,}\d(?![\w-])")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
-TITLES: dict[Kind, str] = {
-    "deadline_at_risk": "A deadline is at risk",
-    "breaker_open": "A subscriber is not answering",
-    "dead_letters": "Deliveries were given up",
-    "silent_source": "A source has gone silent",
-    "source_stopped": "A source has stopped",
-}
-ADVICE: dict[Kind, str] = {
-    "deadline_at_risk": "See `tidings lanes`; a lane behind its deadline needs a rate, a mended subscriber or a decision.",
-    "breaker_open": "See `tidings lanes`; deliveries wait and go on by themselves when it answers again.",
-    "dead_letters": "See `tidings dead-letters`; each can be sent again or closed with a reason.",
-    "silent_source": "See `tidings status`; is the producer running, and does it still write to the same place?",
-    "source_stopped": "See `tidings source`; it does not go on without a person.",
-}
+
+@dataclass(frozen=True)
+class Notice:
+    """What is told: a matter, what it is about, and where its page is."""
+
+    kind: Kind
+    subject: str
+    detail: str
+    at: float
+    runbook: str
+    cleared: bool = False
+
+    @property
+    def matter(self) -> Matter:
+        return MATTERS[self.kind]
+
+    @property
+    def title(self) -> str:
+        return f"Over: {self.matter.title}" if self.cleared else self.matter.title
+
+    @property
+    def answer_by(self) -> str | None:
+        within = ANSWER_WITHIN[self.matter.severity]
+        return None if within is None or self.cleared else _moment(self.at + within)
 
 
 @dataclass(frozen=True)
@@ -72,7 +82,9 @@ class Alerts:
         *,
         clock: Callable[[], float] = time.time,
         client: Client | None = None,
+        runbooks: str = RUNBOOKS,
     ) -> None:
+        self._runbooks = runbooks
         self._receivers, self._secrets, self._allow = tuple(receivers), secrets, tuple(network.allow)
         self._client = client
         self._clock = clock
@@ -83,16 +95,27 @@ class Alerts:
         """Tell everyone who asked for this kind, unless they were told of this subject within the hour."""
         if kind not in KINDS:
             raise ValueError(f"{kind!r} is not an alert; there are {', '.join(KINDS)}")
-        subject, detail = plain(subject, 120), plain(detail, 500)
         now = self._clock()
+        notice = self._notice(kind, subject, detail, now)
         found = []
         for place, receiver in enumerate(self._receivers):
-            if kind in _wanted(receiver) and self._due((kind, subject, place), now):
-                sent = self._send(receiver, kind, (subject, detail), now)
+            if _wants(receiver, kind) and self._due((kind, notice.subject, place), now):
+                sent = self._send(receiver, notice)
                 if not sent.ok:
-                    self._forget((kind, subject, place))
+                    self._forget((kind, notice.subject, place))
                 found.append(sent)
         return found
+
+    def clear(self, kind: Kind, subject: str, detail: str = "") -> list[Sent]:
+        """Tell everyone who asked for this kind that it is over; if it comes again, it is told at once."""
+        notice = replace(self._notice(kind, subject, detail, self._clock()), cleared=True)
+        wanting = [(place, receiver) for place, receiver in enumerate(self._receivers) if _wants(receiver, kind)]
+        for place, _ in wanting:
+            self._forget((kind, notice.subject, place))
+        return [self._send(receiver, notice) for _, receiver in wanting]
+
+    def _notice(self, kind: Kind, subject: str, detail: str, now: float) -> Notice:
+        return Notice(kind, plain(subject, 120), plain(detail, 500), now, runbook(kind, self._runbooks))
 
     def _due(self, key: tuple[str, str, int], now: float) -> bool:
         with self._lock:
@@ -107,27 +130,27 @@ class Alerts:
         with self._lock:
             self._raised.pop(key, None)
 
-    def _send(self, receiver: Any, kind: Kind, says: tuple[str, str], now: float) -> Sent:
+    def _send(self, receiver: Any, notice: Notice) -> Sent:
         try:
             if receiver.kind == "webhook":
-                return self._webhook(receiver, kind, says, now)
-            return self._email(receiver, kind, says, now)
+                return self._webhook(receiver, notice)
+            return self._email(receiver, notice)
         except Exception as error:  # an alert that cannot be sent must not become a second failure
             return Sent(receiver.kind, False, type(error).__name__)
 
-    def _webhook(self, receiver: Any, kind: Kind, says: tuple[str, str], now: float) -> Sent:
-        body = json.dumps(alert(kind, *says, now), separators=(",", ":"), ensure_ascii=False).encode()
-        headers = {"Content-Type": "application/json", "webhook-id": alert_id(kind, says[0], now)}
+    def _webhook(self, receiver: Any, notice: Notice) -> Sent:
+        body = json.dumps(alert(notice), separators=(",", ":"), ensure_ascii=False).encode()
+        headers = {"Content-Type": "application/json", "webhook-id": alert_id(notice)}
         if receiver.secret:
             keys = decode_secrets(self._secrets[receiver.secret])
-            headers.update(sign(keys, headers["webhook-id"], int(now), body))
+            headers.update(sign(keys, headers["webhook-id"], int(notice.at), body))
         client = self._client or shared_client(self._allow)
         found = client.request(Request("POST", receiver.url, headers, body), TIMEOUT_S)
         if isinstance(found, Answer):
             return Sent("webhook", 200 <= found.status < 300, f"status_{found.status}")
         return Sent("webhook", False, found.code)
 
-    def _email(self, receiver: Any, kind: Kind, says: tuple[str, str], now: float) -> Sent:
+    def _email(self, receiver: Any, notice: Notice) -> Sent:
         host, _, port = receiver.smtp.rpartition(":")
         host = host.strip("[]")
         try:
@@ -150,37 +173,50 @@ class Alerts:
             if receiver.secret:
                 user, _, password = self._secrets[receiver.secret].partition(":")
                 server.login(user, password)
-            refused = server.send_message(mail(receiver, kind, says, now))
+            refused = server.send_message(mail(receiver, notice))
         return Sent("email", not refused, "partly_refused" if refused else "sent")
 
 
-def alert(kind: Kind, subject: str, detail: str, now: float) -> dict[str, Any]:
+def alert(notice: Notice) -> dict[str, Any]:
     """The alert as JSON, in the form that Standard Webhooks advises."""
-    moment = datetime.fromtimestamp(now, UTC).isoformat().replace("+00:00", "Z")
-    data = {"title": TITLES[kind], "subject": subject, "detail": detail, "what_now": ADVICE[kind]}
-    return {"type": f"tidings.alert.{kind}", "timestamp": moment, "data": data}
+    data = {
+        "state": "cleared" if notice.cleared else "raised",
+        "severity": notice.matter.severity,
+        "title": notice.title,
+        "subject": notice.subject,
+        "detail": notice.detail,
+        "answer_by": notice.answer_by,
+        "what_now": notice.matter.advice,
+        "runbook": notice.runbook,
+    }
+    return {"type": f"tidings.alert.{notice.kind}", "timestamp": _moment(notice.at), "data": data}
 
 
-def alert_id(kind: Kind, subject: str, now: float) -> str:
+def alert_id(notice: Notice) -> str:
     """The same for every telling of one matter in one hour, so that a receiver can drop a repeat."""
-    text = f"{kind}\x1f{subject}\x1f{int(now // QUIET_S)}"
+    state = "\x1fcleared" if notice.cleared else ""
+    text = f"{notice.kind}\x1f{notice.subject}\x1f{int(notice.at // QUIET_S)}{state}"
     return "alert_" + hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def mail(receiver: Any, kind: Kind, says: tuple[str, str], now: float) -> EmailMessage:
+def mail(receiver: Any, notice: Notice) -> EmailMessage:
     """The alert as a plain-text message."""
-    subject, detail = says
     message = EmailMessage()
-    message["Subject"] = f"[tidings] {TITLES[kind]}: {subject}"
+    message["Subject"] = f"[tidings {notice.matter.severity}] {notice.title}: {notice.subject}"
     message["From"] = receiver.from_
     message["To"] = ", ".join(receiver.to)
-    message["Date"] = format_datetime(datetime.fromtimestamp(now, UTC))
-    message["Message-ID"] = f"<{alert_id(kind, subject, now)}@tidings.invalid>"
+    message["Date"] = format_datetime(datetime.fromtimestamp(notice.at, UTC))
+    message["Message-ID"] = f"<{alert_id(notice)}@tidings.invalid>"
     message["Auto-Submitted"] = "auto-generated"
     message.set_content(
-        f"{TITLES[kind]}.\n\nabout:    {subject}\ndetail:   {detail or '-'}\nwhat now: {ADVICE[kind]}\n"
+        f"{notice.title}.\n\nabout:    {notice.subject}\ndetail:   {notice.detail or '-'}\n"
+        f"answer:   {notice.answer_by or '-'}\nwhat now: {notice.matter.advice}\nrunbook:  {notice.runbook}\n"
     )
     return message
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
 def plain(text: str, most: int) -> str:
@@ -191,10 +227,11 @@ def plain(text: str, most: int) -> str:
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
-def _wanted(receiver: Any) -> Sequence[str]:
+def _wants(receiver: Any, kind: Kind) -> bool:
     # A stopped source is told to whoever asked about silent ones: it is silent for good.
-    on = tuple(receiver.on)
-    return (*on, "source_stopped") if "silent_source" in on else on
+    return bool(
+        {kind, MATTERS[kind].severity, "silent_source" if kind == "source_stopped" else kind} & set(receiver.on)
+    )
 
 
 def _mail_address(host: str, port: int, allow: Sequence[str]) -> tuple[str, bool]:

@@ -9,10 +9,10 @@ import copy
 import random
 from dataclasses import dataclass, field
 
-from tidings.channels.call import Capabilities, Outcome
-from tidings.lanes import machine
+from tidings.channels.call import Capabilities, Outcome, Result
+from tidings.lanes import awaiting, machine
 from tidings.lanes.machine import LaneState
-from tidings.lanes.member import Delivery, Feed, Final, PlannedCall, Rules
+from tidings.lanes.member import Delivery, Feed, Final, PlannedCall, Rules, Sent
 from tidings.lanes.recover import Committed, Recorded, Told, in_doubt, recorded_verdicts, recover
 from tidings.lanes.semantics import NOT_STARTED, judge
 
@@ -57,7 +57,11 @@ class Subscriber:
     faults: Faults
     poison: set[str]
     names_poison: bool
+    mode: str = "sync"  # or job (asked later), told (says so itself later), two_phase (prepares, then commits)
     healthy: bool = False
+    failed: set[str] = field(default_factory=set)  # jobs that were accepted and did not happen
+    jobs: set[str] = field(default_factory=set)
+    prepared: set[str] = field(default_factory=set)
     reached: dict[str, int] = field(default_factory=dict)
     effects: dict[str, int] = field(default_factory=dict)
     keys: dict[str, float] = field(default_factory=dict)
@@ -66,15 +70,39 @@ class Subscriber:
     def _hit(self, chance: float) -> bool:
         return not self.healthy and self.rng.random() < chance
 
-    def probe(self, call: PlannedCall) -> list[Outcome]:
+    def probe(self, call: PlannedCall, now: float) -> list[Outcome]:
         if self._hit(self.faults.unreachable + self.faults.lost_answer):
             return [Outcome(m.event_id, "in_doubt", "probe_timeout") for m in call.members]
+        if self.mode == "two_phase":
+            return [self._commit(m, now) for m in call.members]
+        if self.mode == "job":
+            return [self._told(m.event_id) for m in call.members]
         return [
             Outcome(m.event_id, "acknowledged", "found", "A3", 200)
             if m.event_id in self.effects
             else Outcome(m.event_id, "transient", "probed", status=404)
             for m in call.members
         ]
+
+    def _told(self, event_id: str) -> Outcome:
+        if event_id in self.jobs and self._hit(0.4):
+            return Outcome(event_id, "in_doubt", "pending")
+        if event_id in self.effects:
+            return Outcome(event_id, "acknowledged", "found", "A3", 200)
+        return Outcome(event_id, "transient", "job_failed" if event_id in self.jobs else "probed", status=404)
+
+    def _commit(self, member: Sent, now: float) -> Outcome:
+        """Commits what was recorded as prepared; of what was not it only says whether it is there."""
+        if not member.reference:
+            if member.event_id in self.prepared:
+                return Outcome(member.event_id, "accepted", "prepared", "A1", reference="prepared")
+            return Outcome(member.event_id, "transient", "not_prepared")
+        if member.event_id in self.prepared:
+            self.prepared.discard(member.event_id)
+            self._effect(member.event_id, now)
+        if self._hit(self.faults.lost_answer):
+            return Outcome(member.event_id, "in_doubt", "timeout")
+        return Outcome(member.event_id, "acknowledged", "committed", "A3", 200)
 
     def send(self, call: PlannedCall, now: float) -> list[Outcome]:
         ids = [m.event_id for m in call.members]
@@ -97,14 +125,27 @@ class Subscriber:
         bad = self.poison & set(ids)
         if bad and not self.names_poison:
             return [Outcome(i, "terminal", "400", status=400) for i in ids]
+        if self.mode == "two_phase":
+            self.prepared |= set(ids) - bad
+            return self._answers(ids, bad, "accepted", "prepared")
+        if self.mode == "job":
+            fresh = [i for i in ids if i not in bad and i not in self.effects]
+            self.failed |= {i for i in fresh if self._hit(0.1)}
+            self.jobs |= set(fresh)
+            ids = [i for i in ids if i not in self.failed] + [i for i in ids if i in self.failed]
         for _ in range(2 if self.rules.capable.idempotency_key and self._hit(self.faults.duplicate) else 1):
             for event_id in ids:
-                if event_id not in bad:
+                if event_id not in bad | self.failed:
                     self._effect(event_id, now)
+        return self._answers(ids, bad, "acknowledged" if self.mode == "sync" else "accepted", "")
+
+    def _answers(self, ids: list[str], bad: set[str], good: Result, reference: str) -> list[Outcome]:
         if self._hit(self.faults.lost_answer):
             return [Outcome(i, "in_doubt", "timeout") for i in ids]
         return [
-            Outcome(i, "terminal", "422", status=422) if i in bad else Outcome(i, "acknowledged", "200", "A2", 200)
+            Outcome(i, "terminal", "422", status=422)
+            if i in bad
+            else Outcome(i, good, "200", "A2", 200, reference=reference)
             for i in ids
         ]
 
@@ -121,16 +162,22 @@ class Subscriber:
 
 
 def draw_rules(rng: random.Random) -> Rules:
-    helper = rng.choice(["none", "idempotent", "probe", "forgetful"])
+    helper = rng.choice(["none", "idempotent", "probe", "forgetful", "two_phase"])
     return Rules(
         name="lane",
         batch=rng.choice([1, 1, 3, 8]),
         per_second=rng.choice([0.0, 0.0, 2.0, 20.0]),
         concurrency=rng.randint(1, 4),
         schedule=rng.choice([Rules("x").schedule, (0.0, 1.0, 5.0, 60.0, HOUR, 5 * HOUR)]),
-        capable=Capabilities(idempotency_key=helper in ("idempotent", "forgetful"), probe=helper == "probe"),
+        capable=Capabilities(
+            idempotency_key=helper in ("idempotent", "forgetful"),
+            probe=helper == "probe",
+            two_phase=helper == "two_phase",
+        ),
         key_window_s=rng.choice([600.0, 3 * HOUR]) if helper == "forgetful" else None,
         window=rng.choice([3, 10, 1000]),
+        poll_s=rng.choice([5.0, 600.0]),
+        patience_s=rng.choice([HOUR, 1000 * HOUR]),
         breaker_after=rng.randint(2, 5),
     )
 
@@ -143,7 +190,9 @@ class World:
         self.feeds = [Feed(f"s{i}", "g") for i in range(rng.randint(1, 2))]
         self.journal = self._draw_journal()
         poison = {d.event_id for feed in self.feeds for d in self.journal[feed] if rng.random() < 0.05}
-        self.subscriber = Subscriber(rng, self.rules, Faults.draw(rng), poison, rng.random() < 0.5)
+        mode = {True: "two_phase", False: rng.choice(["sync", "sync", "job" if self.rules.capable.probe else "told"])}
+        how = mode[self.rules.capable.two_phase]
+        self.subscriber = Subscriber(rng, self.rules, Faults.draw(rng), poison, rng.random() < 0.5, how)
         self.visible = dict.fromkeys(self.feeds, 0)
         self.committed = Committed()
         self.rows: list[Recorded] = []
@@ -152,12 +201,14 @@ class World:
         self.ended: dict[str, Final] = {}
         self.broken: list[str] = []
         self.released: set[str] = set()
+        self.passed: set[tuple[str, str]] = set()  # (deferred or behind it, what overtook it)
         self.patience = rng.choice([60, 120, 120, 1500])  # steps until the world heals; 1,500 outlasts every schedule
 
     def _draw_journal(self) -> dict[Feed, list[Delivery]]:
         rng, journal = self.rng, {}
         semantics = ["at-least-once", "at-most-once"]
         semantics += ["exactly-once"] if "exactly-once" in self.rules.capable.semantics else []
+        semantics = ["exactly-once"] if self.rules.capable.two_phase else semantics
         for feed in self.feeds:
             offset, rows = 0, []
             for number in range(rng.randint(0, 18)):
@@ -212,7 +263,9 @@ class World:
     def _recovered(self) -> tuple[LaneState, list[PlannedCall]]:
         reach = [row for row in self.rows if row.seq >= self.committed.since]
         journal = {feed: [copy.copy(d) for d in rows] for feed, rows in self.journal.items()}
-        return recover(self.rules, self.committed, journal, reach)
+        accepted = {told.event_id for row in reach for told in row.members if told.result == "accepted"}
+        outside = [copy.copy(d) for rows in self.journal.values() for d in rows if d.event_id in accepted]
+        return recover(self.rules, self.committed, journal, reach, outside=outside)
 
     def check_recovery(self) -> None:
         """A restart now would give the state we have, as if nothing were in flight."""
@@ -262,7 +315,7 @@ class World:
                 copy.copy(d) for d in self.journal[feed][: self.visible[feed]] if d.offset > state.cursors.get(feed, -1)
             ]
             machine.offer(state, feed, fresh, fresh[-1].offset if fresh else state.cursors.get(feed, -1))
-        if len(state.unsettled) > self.rules.window:
+        if len(state.unsettled) - len(state.awaiting) > self.rules.window:
             self.broken.append("the window overflowed")
         self._interfere(step)
         calls = machine.plan(state, self.now)
@@ -284,7 +337,34 @@ class World:
                 skips.append((delivery.event_id, rng.choice(["superseded", "erased", "expired"]), "gate"))
         for event_id, final, code in skips:
             self._skip(event_id, final, code)
+        self._answer()
+        if rng.random() < 0.1:
+            self._carry()
         state.paused = "operator" if step < 100 and rng.random() < 0.05 else ""
+
+    def _answer(self) -> None:
+        """The subscriber says by itself what became of what it accepted."""
+        for event_id in list(self.state.awaiting) if self.subscriber.mode == "told" else []:
+            if self.subscriber.healthy or self.rng.random() < 0.2:
+                final = "acknowledged" if event_id in self.subscriber.effects else "dead_lettered"
+                self._spoken(event_id, final, awaiting.answer(self.state, event_id, final, "told", self.now))  # type: ignore[arg-type]
+
+    def _spoken(self, event_id: str, code: str, ended: Final | None) -> None:
+        if ended is None:
+            return
+        self.state.seq += 1
+        told = Told(event_id, 0, ended.final, code, None, ended.final)
+        self.commit([Recorded(self.state.seq, False, ended.feed, (told,), self.now, self.now)])
+        self._note([ended])
+
+    def _carry(self) -> None:
+        rows = []
+        for d in awaiting.carry(self.state, 6):
+            due = None if d.due == machine.NEVER else d.due
+            told = Told(d.event_id, d.attempt, "accepted", "", due, None, d.reference)
+            rows.append(Recorded(d.begun or 0, False, d.feed, (told,), d.first or 0.0, self.now, True))
+        if rows:
+            self.commit(rows)
 
     def _skip(self, event_id: str, final: str, code: str) -> None:
         if event_id not in self.state.unsettled:
@@ -317,7 +397,9 @@ class World:
         for call in calls:
             if self._crash():
                 return True
-            outcomes = self.subscriber.probe(call) if call.kind == "probe" else self.subscriber.send(call, self.now)
+            outcomes = (
+                self.subscriber.probe(call, self.now) if call.kind == "probe" else self.subscriber.send(call, self.now)
+            )
             delay = self.rng.uniform(1, 100) if self.rng.random() < self.subscriber.faults.slow else 0.0
             self.waiting.append((self.now + delay, call, outcomes))
         return self._crash()
@@ -362,15 +444,30 @@ class World:
         for call in flying:
             if len(call.members) > self.rules.batch:
                 self.broken.append("a call is larger than the batch")
-            subjects += [self._delivery(call.feed, m.event_id).subject for m in call.members]
+            asides = self.state.awaiting
+            subjects += [
+                self._delivery(call.feed, m.event_id).subject for m in call.members if m.event_id not in asides
+            ]
         if len(subjects) != len(set(subjects)):
             self.broken.append("two deliveries of a subject in flight")
         for call in calls:
             for member in call.members:
                 mine = self._delivery(call.feed, member.event_id)
                 before = [d for d in self.journal[call.feed] if d.subject == mine.subject and d.offset < mine.offset]
-                if any(d.event_id not in self.ended for d in before):
+                over = {*self.ended, *self.state.awaiting}
+                before = [d for d in before if d.event_id not in over and not self._gives_way(d, mine)]
+                if member.event_id not in over and before:
                     self.broken.append(f"{member.event_id} overtook its subject")
+
+    def _gives_way(self, waiting: Delivery, urgent: Delivery) -> bool:
+        """Something deferred holds its subject, but for the more urgent of another type; so does what stands behind it."""
+        first = [
+            d for d in self.state.unsettled.values() if d.subject == urgent.subject and d.deferred and d.call is None
+        ]
+        held = [d for d in first if d.change_type != urgent.change_type and urgent.priority < d.priority]
+        if held and waiting.change_type != urgent.change_type:
+            self.passed.add((waiting.event_id, urgent.event_id))
+        return (waiting.event_id, urgent.event_id) in self.passed
 
     def _delivery(self, feed: Feed, event_id: str) -> Delivery:
         return next(d for d in self.journal[feed] if d.event_id == event_id)
@@ -397,11 +494,15 @@ class World:
         self._check_order()
 
     def _check_order(self) -> None:
+        """In order per subject; only what passed something deferred may have come before it, and never within a type."""
+        if self.state.totals.incidents.get("order_violation"):
+            self.broken.append("the lane itself saw a violation of the order")
         places = {d.event_id: d for feed in self.feeds for d in self.journal[feed]}
-        last: dict[tuple[str, Feed], int] = {}
+        came: dict[tuple[str, Feed], list[Delivery]] = {}
         for event_id in self.subscriber.order:
             delivery = places[event_id]
-            key = (delivery.subject, delivery.feed)
-            if delivery.offset < last.get(key, -1):
+            before = came.setdefault((delivery.subject, delivery.feed), [])
+            late = [d for d in before if d.offset > delivery.offset and (event_id, d.event_id) not in self.passed]
+            if late or any(d.offset > delivery.offset and d.change_type == delivery.change_type for d in before):
                 self.broken.append(f"{event_id} arrived after a later one")
-            last[key] = delivery.offset
+            before.append(delivery)

@@ -75,18 +75,21 @@ class Journal:
         *,
         data: Mapping[str, Any] | None = None,
         row: Mapping[str, Any] | None = None,
+        own: Sequence[tuple[str, Mapping[str, Any]]] = (),
         **pair: Any,
     ) -> list[str]:
         """Events as (subject, {subscriber: outcome}); returns their ids, which sort as they were written.
 
-        `data` is what is sealed, `row` what stands beside it; the rest is said of every pair.
+        `data` is what is sealed, `row` what stands beside it; `own` gives each event its id and its data; the rest is said of
+        every pair.
         """
         keyring, secret, name = self.settings.keyring, b"%032d" % self.number, f"crm-{self.generation}-{self.number}-0"
         tags = {who: keyring.tag("shop", "customer", json.dumps([who])) for who, _ in events}
         keys = [{"tag": tag, "kid": kid(secret, tag), "key": subject_key(secret, tag)} for tag in tags.values()]
         KeyFiles(self.settings.data_path / "keys", keyring.derive("kek")).write(pa.Table.from_pylist(keys), name)
         rows = [
-            self._row(index, who, tags[who], (secret, name), owed, pair, data) | dict(row or {})
+            self._row(index, who, tags[who], (secret, name), owed, pair, own[index] if own else ("", data))
+            | dict(row or {})
             for index, (who, owed) in enumerate(events)
         ]
         folder = Path(self.store.fresh("journal"))
@@ -104,10 +107,10 @@ class Journal:
         sealing: tuple[bytes, str],
         owed: Mapping[str, str],
         pair: dict[str, Any],
-        data: Mapping[str, Any] | None,
+        said: tuple[str, Mapping[str, Any] | None],
     ) -> dict[str, Any]:
-        secret, name = sealing
-        event_id = f"{self.generation}-{self.number:04d}-{index:06d}"
+        (secret, name), (own_id, data) = sealing, said
+        event_id = own_id or f"{self.generation}-{self.number:04d}-{index:06d}"
         now = datetime.now(UTC)
         usual = {"key": {"id": who}, "before": None, "after": {"email": f"{who}@example.com"}, "changed": ["email"]}
         payload = json.dumps(usual if data is None else data)

@@ -203,6 +203,9 @@ def test_a_pause_is_durable_and_a_dead_letter_can_be_sent_again(spark: SparkSess
         lanes.close()
     assert finals(store)["alpha", dead] == ["dead_lettered", "acknowledged"]
     assert settled(store) == sorted([dead, second])  # once, although the dead letter went out later
+    rows = store.arrow("attempts", ["cycle", "exchanges", "predicted"]).sort_by("cycle").to_pylist()
+    assert [one["event_id"] for row in rows for one in row["exchanges"] or ()] == sorted([dead, second])
+    assert rows[0]["predicted"][0] is not None
     kinds = [json.loads(e)["kind"] for e in store.arrow("attempts", ["entry"])["entry"].to_pylist() if e]
     assert kinds.count("lane_paused") == kinds.count("lane_resumed") == kinds.count("replayed") == 1
 

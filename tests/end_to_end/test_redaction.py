@@ -80,14 +80,14 @@ headers: {X-Phone: =phone, X-Lang: =locale, X-Key: =key}
 limits: {per_second: 50}
 ping: {method: GET, path: /, success: {status: [200]}}
 verbs:
-  put:
+  upsert:
     path: /put/{member.event_id}
     query: {p: =any_phone, n: =nickname, l: =event.location}
     body: {all: =envelope, after: =after, gift: =after.orders.0.gift.note, c: =clinic, old: =old, k: =key.ssn, ch: =changed, md5: =phone | md5_lower, empty: =phone | or_empty, null: =phone | or_null}
     success: {status: [200]}
     idempotency: natural
     ack: A3
-routes: [{types: ["*"], verb: put}]
+routes: [{types: ["*"], verb: upsert}]
 """
 FORMS = {
     "structured": "webhook",

@@ -221,7 +221,7 @@ def _event(row: dict[str, Any], keys: Mapping[bytes, tuple[bytes, bytes]]) -> Ev
     return Event(row["event_id"], row["source"], row["change_type"], image["email"], place)
 
 
-def check(one: Small) -> Found:
+def check(one: Small, history: History | None = None) -> Found:
     """Everything about an operator that has come to rest."""
     store = one.store
     entries = [
@@ -230,6 +230,6 @@ def check(one: Small) -> Found:
         for entry in store.arrow(table, ["entry"])["entry"].to_pylist()
         if entry is not None
     ]
-    found = wrong(history_of(one)) + wrong_entries(entries)
+    found = wrong(history or history_of(one)) + wrong_entries(entries)
     found += [f"account: {problem}" for problem in reconcile(store, totals(one.settings, store))["problems"]]
     return found + wrong_ledger(one.data / "ledger", one.heads, [entry for _, entry in entries])

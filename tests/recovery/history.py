@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -41,6 +42,10 @@ class History:
 
     def __post_init__(self) -> None:
         operator(self.folder, "http://127.0.0.1:9", ("crm",))
+        self.decide()
+
+    def decide(self) -> None:
+        """By the folder as it stands."""
         table = DecisionTable(self.settings.data_path / "decisions", load_policy(self.settings))
         table.extend([{"change_type": "email", "operation": "update", "entity": "customer"}])
         self.decision = next(iter(table.rows))
@@ -57,12 +62,23 @@ class History:
         (self.folder / "policy" / "retention.yaml").write_text(text)
 
     def batch(
-        self, age: int, people: int = 3, *, settled: bool = True, moved: bool = True, final: str = "acknowledged"
+        self,
+        age: int,
+        people: int = 3,
+        *,
+        settled: bool = True,
+        moved: bool = True,
+        final: str = "acknowledged",
+        first: int = 0,
+        row: Mapping[str, Any] | None = None,
     ) -> list[str]:
-        """Events of so many days ago, told to one subscriber a minute later; a lane that has not `moved` would read its calls again."""
+        """Events of so many days ago, told to one subscriber a minute later; a lane that has not `moved` would read its calls again.
+
+        People are numbered from `first` on; `row` is what stands in every row besides.
+        """
         number, self.batches = self.batches, self.batches + 1
         moment = NOW - timedelta(days=age)
-        rows = [self._row(number, person, moment) for person in range(people)]
+        rows = [self._row(number, person, moment) | dict(row or {}) for person in range(first, first + people)]
         self._commit("journal", rows, f"{FEED}", number)
         events = [row["event_id"] for row in rows]
         self._calls(number, rows, moment + timedelta(minutes=1), final if settled else "", settled and moved)
@@ -91,7 +107,7 @@ class History:
         return path
 
     def on_hold(self, person: int, state: str = "granted", version: str = "1") -> None:
-        row = {"tag": self._tag(person), "bucket": 0, "version": version, "consents": [("is:legal_hold", state)]}
+        row = {"tag": self.tag(person), "bucket": 0, "version": version, "consents": [("is:legal_hold", state)]}
         number, self.batches = self.batches, self.batches + 1
         place = {"offset": number, "source": "crm", "generation": "g1", "batch": number}
         self._commit("subjects", [row | place], f"{FEED}", number)
@@ -100,11 +116,11 @@ class History:
         with ledger_of(self.settings) as ledger:
             advance(self.store, ledger)
 
-    def _tag(self, person: int) -> bytes:
+    def tag(self, person: int) -> bytes:
         return self.settings.keyring.tag("small", "customer", str(person))
 
     def _row(self, number: int, person: int, moment: datetime) -> dict[str, Any]:
-        settings, tag, event = self.settings, self._tag(person), f"event-{number}-{person}"
+        settings, tag, event = self.settings, self.tag(person), f"event-{number}-{person}"
         secret = SECRET[:-1] + bytes([number])
         name, key, own = f"crm-g1-{number}-00000000", subject_key(secret, tag), kid(secret, tag)
         files = KeyFiles(settings.data_path / "keys", settings.keyring.derive("kek"))

@@ -55,6 +55,15 @@ CHAIN = (
 )
 ELSEWHERE = ("exports.compared", "exports.told")  # tests/capture/test_exports.py
 ELSEWHERE += ("expiry.planned", "expiry.attested", "expiry.removed")  # test_expiry.py
+ELSEWHERE += ("scrub.journal", "scrub.state", "scrub.unlinked")  # tests/rights/test_scrub.py
+ELSEWHERE += ("restore.scrubbed",)  # tests/rights/test_restore.py
+ELSEWHERE += (
+    "rights.slip",
+    "rights.capsule_keys",
+    "rights.committed",
+    "rights.destroyed",
+)  # tests/rights/test_desk_killed.py
+ELSEWHERE += ("rights.told", "rights.answered")
 # A source without an order of its own recognises repeats by the journal alone, also its own half-done batch.
 UNORDERED = ("emit.journal", "last_seen.before_commit", "emit.done")
 

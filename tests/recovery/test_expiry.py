@@ -151,7 +151,7 @@ def test_an_event_without_its_payload_is_proven_and_found_all_the_same(history: 
     assert (code, said["entries"]) == (0, 3)
     code, said = tidings(history.folder, "verify", str(tmp_path / "receipt.json"))
     assert (code, said["verified"]) == (0, True)
-    rows = events_of(history.settings, history.store, [history._tag(1)])
+    rows = events_of(history.settings, history.store, [history.tag(1)])
     assert [row["data"].get("expired", False) for row in rows] == [True, False]
     assert rows[1]["data"]["after"] == {"email": "b"}
 

@@ -11,18 +11,22 @@ from collections.abc import Iterator
 from email import message_from_bytes
 from email.policy import default
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tidings.alerts import KINDS, Alerts, Kind, plain
+from tidings.alerts import Alerts, plain
 from tidings.channels.signing import decode_secrets, verify
+from tidings.matters import ANSWER_WITHIN as SEVERITIES
+from tidings.matters import KINDS, MATTERS, Kind
 from tidings.shapes import EmailAlert, NetworkRules, WebhookAlert
 
 HOOK = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 SECRETS = {"file:hook.key": HOOK, "file:mail.key": "ops:pass word"}
 LOOPBACK = NetworkRules(allow=("127.0.0.0/8",))
 START = 1_700_000_000.0
+PAGES = Path(__file__).parents[2] / "docs" / "runbooks"
 
 
 class Clock:
@@ -124,7 +128,8 @@ def mailbox(smtp: str, **own: Any) -> EmailAlert:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_reaches_a_webhook_signed_and_an_inbox(kind: Kind) -> None:
     with http_receiver() as (url, posts), smtp_receiver() as (smtp, mails):
-        alerts = Alerts([hook(url), mailbox(smtp)], SECRETS, LOOPBACK, clock=Clock())
+        asked = [*SEVERITIES]
+        alerts = Alerts([hook(url, on=asked), mailbox(smtp, on=asked)], SECRETS, LOOPBACK, clock=Clock())
         sent = alerts.raise_(kind, "klaviyo", "12 deliveries wait")
     assert [(one.receiver, one.ok) for one in sent] == [("webhook", True), ("email", True)]
     [(headers, body)] = posts
@@ -132,6 +137,8 @@ def test_every_kind_reaches_a_webhook_signed_and_an_inbox(kind: Kind) -> None:
     told = json.loads(body)
     assert (told["type"], told["timestamp"]) == (f"tidings.alert.{kind}", "2023-11-14T22:13:20Z")
     assert (told["data"]["subject"], told["data"]["detail"]) == ("klaviyo", "12 deliveries wait")
+    assert (told["data"]["severity"], told["data"]["state"]) == (MATTERS[kind].severity, "raised")
+    assert (PAGES / told["data"]["runbook"].rpartition("/")[2]).is_file()
     [(recipients, raw)] = mails
     message = message_from_bytes(raw, policy=default)
     assert recipients == ["ops@example.com", "on-call@example.com"]
@@ -156,6 +163,22 @@ def test_a_matter_is_told_once_an_hour_and_each_matter_on_its_own() -> None:
         clock.now += 1
         assert [one.ok for one in alerts.raise_("breaker_open", "a")] == [True]
     assert len({headers["webhook-id"] for headers, _ in posts}) == 4
+
+
+def test_the_end_of_a_matter_is_told_and_the_next_one_is_told_at_once() -> None:
+    with http_receiver() as (url, posts):
+        alerts = Alerts([hook(url)], SECRETS, LOOPBACK, clock=Clock(), runbooks="https://wiki.example.com/ops/")
+        alerts.raise_("order_violation", "a")
+        alerts.clear("order_violation", "a")
+        alerts.raise_("order_violation", "a")
+        assert alerts.raise_("documentation", "a") == [], "P4 is for those who ask for it"
+    said = [json.loads(body)["data"] for _, body in posts]
+    assert [one["state"] for one in said] == ["raised", "cleared", "raised"]
+    assert said[0]["answer_by"] == "2023-11-14T22:13:20Z", "at once"
+    assert said[1]["answer_by"] is None
+    assert said[0]["runbook"] == "https://wiki.example.com/ops/order-violation.md"
+    ids = [headers["webhook-id"] for headers, _ in posts]
+    assert ids[0] != ids[1]
 
 
 def test_threads_that_raise_the_same_matter_tell_it_once() -> None:

@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 sys.path.insert(0, str(Path(__file__).parents[1] / "end_to_end"))
 from lane_stage import Journal, arrow_schema, operator
 
-from tidings.channels.call import Outcome
+from tidings.channels.call import Buries, Member, Outcome
+from tidings.channels.faulty import FaultyChannel
 from tidings.errors import Damaged, Refused
-from tidings.lanes import attempts, books, control, slices
+from tidings.lanes import attempts, books, control, send, slices
 from tidings.lanes.books import Books
 from tidings.lanes.job import shared, wire_subject
 from tidings.lanes.limits import rules_of
@@ -92,6 +93,8 @@ def test_the_books_settle_an_event_once_when_its_last_pair_ends() -> None:
     assert ledger.lowest(FEED) == 5
     ledger.note(Final("alpha", "e1", FEED, 5, "acknowledged", "", 2.0), "A2")
     ledger.note(Final("alpha", "e1", FEED, 5, "dead_lettered", "", 2.5), "A0")  # a pair ends once
+    assert ledger.strangers == [("e1", "left")]
+    ledger.note(Final("left", "e1", FEED, 5, "refused", "", 2.6), "A0")
     assert ledger.done == []
     ledger.note(Final("beta", "e1", FEED, 5, "refused", "", 3.0), "A0")
     ((event_id, page, at),) = ledger.done
@@ -220,7 +223,7 @@ def test_dead_letters_are_listed_inspected_approved_and_sent_again(application: 
     here = ("-C", str(folder))
     (letter,) = run(application, "dead-letters", *here)  # type: ignore[misc]
     assert (letter["lane"], letter["code"], letter["attempts"], letter["state"]) == ("alpha", "status_400", 1, "open")
-    (tried,) = run(application, "dead-letters", "inspect", letter["event"], *here)  # type: ignore[misc]
+    (tried,) = run(application, "dead-letters", "show", letter["event"], *here)["tried"]  # type: ignore[call-overload]
     assert (tried["result"], tried["final"], tried["status"]) == ("terminal", "dead_lettered", 400)
     with pytest.raises(Refused):
         run(application, "dead-letters", "retry", "nothing", "--reason", "x", *here)
@@ -229,7 +232,7 @@ def test_dead_letters_are_listed_inspected_approved_and_sent_again(application: 
     run(application, "dead-letters", "approve", letter["event"], "--reason", "agreed with the customer", *here)
     assert run(application, "dead-letters", *here)[0]["state"] == "approved"  # type: ignore[index]
     asked = run(application, "dead-letters", "retry", letter["event"], "--reason", "mended", *here)
-    assert (asked["action"], asked["offset"]) == ("retry", 1)  # type: ignore[index, call-overload]
+    assert (asked["action"], asked["letters"][0]["offset"]) == ("retry", 1)  # type: ignore[index, call-overload]
     assert run(application, "dead-letters", *here)[0]["state"] == "retrying"  # type: ignore[index]
 
 
@@ -258,3 +261,36 @@ def test_books_beyond_their_bound_wait_on_the_shelf_and_settle_all_the_same(tmp_
     ledger.write(store, "books")
     assert (ledger.pages, ledger.shelf) == ({}, {})
     assert sorted(store.arrow("settled", ["event_id"])["event_id"].to_pylist()) == ids
+
+
+def test_a_request_torn_by_a_crash_is_cut_off_before_the_next_one(tmp_path: Path) -> None:
+    first = control.ask(tmp_path, "esp", "pause", "why")
+    path = control.folder_of(tmp_path) / "esp.jsonl"
+    for torn in (
+        b'{"serial": 2, "lane": "es',
+        path.read_bytes().splitlines()[0],
+    ):  # half a line, and one without its end
+        with path.open("ab") as file:
+            file.write(torn)
+        assert control.asked(tmp_path, "esp")[0] == first
+        again = control.ask(tmp_path, "esp", "resume", "why not")
+        assert control.asked(tmp_path, "esp")[-1] == again
+    assert [one.serial for one in control.asked(tmp_path, "esp")] == [1, 2, 3]
+
+
+def test_only_dead_letters_are_buried_and_a_grave_that_fails_changes_nothing() -> None:
+    buried: list[tuple[str, str]] = []
+
+    class Grave(FaultyChannel):
+        def bury(self, member: Member, reason: str) -> Outcome:
+            buried.append((member.event_id, reason))
+            raise RuntimeError("the broker is gone")
+
+    members = [Member(f"e{n}", "s", "email", "", {}, f"e{n}", 1) for n in range(3)]
+    finals = ["dead_lettered", "acknowledged", "dead_lettered"]
+    told = [{"event_id": m.event_id, "code": "400", "final": f} for m, f in zip(members, finals, strict=True)]
+    grave = Grave()
+    assert isinstance(grave, Buries)
+    assert not isinstance(FaultyChannel(), Buries)
+    send._bury(grave, members, told)
+    assert buried == [("e0", "400"), ("e2", "400")]

@@ -139,7 +139,7 @@ def test_the_breaker_opens_holds_back_without_attempts_and_asks_with_one_call() 
     (probe,) = plan(state, 30.0)
     apply(state, probe, answers(probe, "acknowledged"), 30.0)
     assert state.breaker.look(30.0) == "closed"
-    assert len(plan(state, 30.0)) == 3
+    assert len(plan(state, 30.0)) == 2  # what piled up comes back step by step
 
 
 def test_a_throttled_call_holds_the_whole_lane_and_costs_no_try() -> None:
@@ -242,6 +242,21 @@ def test_a_reopened_dead_letter_goes_first_and_does_not_hold_the_cursor_back() -
     assert final.reopened
 
 
+def test_what_is_taken_up_again_stands_by_offset_but_behind_what_was_begun() -> None:
+    state = lane(delivery(7, "ann"), delivery(9, "ann"))
+    (call,) = plan(state, 0.0)
+    for offset in (5, 8, 2):
+        assert machine.reopen(state, delivery(offset, "ann"), 1)
+    assert plan(state, 0.0) == []  # the one that may have had its effect comes first
+    apply(state, call, answers(call, "acknowledged"), 0.0)
+    told = []
+    while state.unsettled:
+        (call,) = plan(state, 0.0)
+        told.append(call.members[0].offset)
+        apply(state, call, answers(call, "acknowledged"), 0.0)
+    assert told == [2, 5, 8, 9]
+
+
 def test_a_fresh_lane_is_due_at_once_and_an_empty_bucket_says_when() -> None:
     state = lane(delivery(1), delivery(2), per_second=1.0, concurrency=5)
     assert next_due(state, 50.0) <= 50.0
@@ -276,3 +291,23 @@ def test_a_stop_of_our_own_neither_opens_the_breaker_nor_is_counted_when_read_ba
     row = Recorded(1, False, FEED, (told,), 0.0, 100.0)
     assert last_breaker(state.rules, [row]) == Breaker()
     assert retrace(delivery(1), row, told).tries == standing.tries == 0
+
+
+def test_a_withdrawal_passes_what_is_deferred_and_nothing_of_its_own_type() -> None:
+    held = delivery(1, "ann", deferred=True, priority=1)
+    behind = delivery(2, "ann", priority=1)
+    grant = Delivery("grant", "ann", FEED, 3, "consent", priority=0)
+    withdrawal = Delivery("withdrawal", "ann", FEED, 4, "consent", priority=0)
+    state = lane(held, behind, grant, withdrawal)
+    (first,) = plan(state, 0.0)
+    assert ids([first]) == [["grant"]], "in the order of its own type"
+    machine.release(state, "e1")
+    assert plan(state, 0.0) == [], "one of a subject at a time, also when what was deferred is released meanwhile"
+    apply(state, first, answers(first, "acknowledged"), 0.0)
+    assert ids(plan(state, 0.0)) == [["e1"]]
+
+
+def test_nothing_passes_a_deferred_delivery_that_is_as_urgent() -> None:
+    held = delivery(1, "ann", deferred=True, priority=0)
+    state = lane(held, Delivery("consent", "ann", FEED, 2, "consent", priority=0))
+    assert plan(state, 0.0) == []

@@ -150,7 +150,7 @@ def test_what_a_manifest_cannot_carry_is_said_in_one_sentence() -> None:
     none = Capabilities()
     assert lacking("at-most-once", none) == lacking("at-least-once", none) == ""
     assert lacking("exactly-once", none) == (
-        "exactly-once needs one of idempotency_key, natural, transaction, probe; this manifest declares none"
+        "exactly-once needs one of idempotency_key, natural, transaction, two_phase, probe; this manifest declares none"
     )
     for name in ("idempotency_key", "natural", "transaction", "probe"):
         assert lacking("exactly-once", Capabilities(**{name: True})) == ""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -15,13 +16,15 @@ import pyarrow.parquet as pq
 
 from tidings.channels.call import Outcome
 from tidings.lanes.control import Request
-from tidings.lanes.member import Feed, Final, FinalName, PlannedCall, Rules, Verdict
+from tidings.lanes.member import Delivery, Feed, Final, FinalName, PlannedCall, Rules, Verdict
 from tidings.lanes.recover import Recorded, Told
 from tidings.lanes.semantics import NOT_STARTED
 from tidings.ledger.attestation import Acknowledged
 from tidings.ledger.vocabulary import ACK_STRENGTHS
 
 MOMENT = pa.timestamp("us", "UTC")
+CARRIED = "carried-"  # begins the name of a row that says an accepted delivery again
+STRONG = ("acknowledged", "accepted")  # results that prove something, however little
 MEMBER = pa.struct(
     [
         ("source", pa.string()),
@@ -35,6 +38,8 @@ MEMBER = pa.struct(
         ("code", pa.string()),
         ("next_due", MOMENT),
         ("final", pa.string()),
+        ("ack", pa.string()),  # the strength of this member's own acknowledgement
+        ("reference", pa.string()),
     ]
 )
 SCHEMA = pa.schema(
@@ -53,6 +58,9 @@ SCHEMA = pa.schema(
         ("digest", pa.string()),
         ("members", pa.list_(MEMBER)),
         ("entry", pa.binary()),
+        # Of deliveries that were given up: what was said and answered. Beside the members, since every reader of calls reads those.
+        ("exchanges", pa.list_(pa.struct([("event_id", pa.string()), ("sealed", pa.binary())]))),
+        ("predicted", pa.list_(MOMENT)),  # of each member in its place, when it was expected to be acknowledged
     ]
 )
 
@@ -90,8 +98,10 @@ def made_row(
     row = _row(call, "", times, by.channel)
     row |= {"status": max(o.status for o in outcomes), "strength": strength, "digest": digest or None}
     row["members"] = [
-        _member(call, sent.offset, v, o.result) for sent, v, o in zip(call.members, verdicts, outcomes, strict=True)
+        _member(call, sent.offset, v, o.result) | {"ack": o.strength if o.result in STRONG else None}
+        for sent, v, o in zip(call.members, verdicts, outcomes, strict=True)
     ]
+    row["predicted"] = [None if sent.predicted is None else when(sent.predicted) for sent in call.members]
     if any(outcome.code != NOT_STARTED for outcome in outcomes):
         row["entry"] = _entry(rules, call, row, by)
     return row
@@ -133,6 +143,8 @@ def _row(call: PlannedCall, strength: str, times: tuple[float, float], channel: 
         "digest": None,
         "members": [],
         "entry": None,
+        "exchanges": None,
+        "predicted": None,
     }
 
 
@@ -148,8 +160,10 @@ def _member(call: PlannedCall, offset: int, verdict: Verdict, result: str) -> di
         "attempt": verdict.attempt,
         "result": result or None,
         "code": verdict.code or None,
-        "next_due": None if verdict.final or not result else when(verdict.due),
+        "next_due": None if verdict.final or not result or verdict.due == math.inf else when(verdict.due),
         "final": verdict.final,
+        "ack": None,
+        "reference": verdict.reference or None,
     }
 
 
@@ -183,8 +197,11 @@ def table_of(rows: Iterable[dict[str, Any]]) -> pa.Table:
 def write(rows: Iterable[dict[str, Any]], folder: str) -> None:
     """Rows of the driver's own, into a fresh folder of the store."""
     Path(folder).mkdir(parents=True, exist_ok=True)
-    statistics = ["lane", "cycle", "started", "finished"]
-    pq.write_table(table_of(rows), Path(folder) / "driver.parquet", compression="zstd", write_statistics=statistics)
+    write_rows(table_of(rows), Path(folder) / "driver.parquet")
+
+
+def write_rows(rows: pa.Table, path: Path) -> None:
+    pq.write_table(rows, path, compression="zstd", write_statistics=["lane", "cycle", "started", "finished"])
 
 
 def seconds(moment: datetime | None) -> float:
@@ -203,10 +220,12 @@ def recorded(row: dict[str, Any]) -> Recorded:
             m["code"] or "",
             None if m["next_due"] is None else seconds(m["next_due"]),
             cast("FinalName | None", m["final"]),
+            m["reference"] or "",
         )
         for m in members
     )
-    return Recorded(row["cycle"], row["intent"], feed, told, seconds(row["started"]), seconds(row["finished"]))
+    times = (seconds(row["started"]), seconds(row["finished"]))
+    return Recorded(row["cycle"], row["intent"], feed, told, *times, row["call"].startswith(CARRIED))
 
 
 def outcomes(row: dict[str, Any]) -> list[Outcome]:
@@ -224,11 +243,43 @@ def outcomes(row: dict[str, Any]) -> list[Outcome]:
     ]
 
 
+def carried_row(lane: str, delivery: Delivery, now: float, channel: str) -> dict[str, Any]:
+    """An accepted delivery said again: what a restart needs to know of it. Nothing is attested twice."""
+    assert delivery.begun is not None
+    call = PlannedCall(lane, delivery.begun, delivery.feed, "send", (), now, False)
+    row = _row(call, "", (delivery.first or now, now), channel) | {"call": f"{CARRIED}{delivery.begun}"}
+    verdict = Verdict(delivery.event_id, None, "", delivery.due, attempt=delivery.attempt, reference=delivery.reference)
+    member = _member(call, delivery.offset, verdict, "accepted")
+    return row | {"members": [member | {"change_type": delivery.change_type}]}
+
+
 def asked_row(request: Request, seq: int, now: float, attestor: str) -> dict[str, Any]:
     """An operator's request, taken up."""
     call = PlannedCall(request.lane, seq, Feed("", ""), "send", (), now, False)
     row = _row(call, "", (now, now), "control")
     return row | {"call": f"control-{request.serial}", "entry": request.entry(attestor)}
+
+
+def answered_row(
+    rules: Rules, request: Request, found: Sequence[Delivery], at: tuple[int, float], by: Stamp
+) -> dict[str, Any]:
+    """A later answer, taken up: the deliveries it ended, as strongly as it proves."""
+    seq, now = at
+    final: FinalName = "acknowledged" if request.action == "acknowledge" else "dead_lettered"
+    result = "acknowledged" if final == "acknowledged" else "terminal"
+    strength = (request.strength or "A3") if final == "acknowledged" else "A0"
+    feed = found[0].feed if found else Feed("", "")
+    call = PlannedCall(request.lane, seq, feed, "send", (), now, False)
+    row = _row(call, strength, (now, now), by.channel) | {"call": f"control-{request.serial}"}
+    row["digest"] = request.evidence or None
+    row["members"] = [
+        _member(
+            replace(call, feed=d.feed), d.offset, Verdict(d.event_id, final, request.action, attempt=d.attempt), result
+        )
+        | {"change_type": d.change_type, "ack": strength}
+        for d in found
+    ]
+    return row | {"entry": _entry(rules, call, row, by) if found else None}
 
 
 def policy_row(lane: str, number: int, now: float, entry: bytes) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from an offset on, and are taken down again, with what the attempts say of them 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ from tidings.store import Store
 
 MOST_PAGES = 200_000  # about 100 MB
 SLACK_S = 3600.0
+STAND_IN = "an-event-id-that-is-no-event's"
+PLAIN = re.compile(r"[A-Za-z0-9_.:-]{1,200}")  # what JSON spells as it is
 SCHEMA = pa.schema(
     [
         ("event_id", pa.string()),
@@ -62,21 +65,27 @@ class Books:
     done: list[tuple[str, Page, float]] = field(default_factory=list)
     shelf: dict[Feed, int] = field(default_factory=dict)  # events from this offset on are not in memory
     most: int = MOST_PAGES
+    strangers: list[tuple[str, str]] = field(default_factory=list)  # (event, subscriber): owed to one that is gone
+    later: list[Callable[[], None]] = field(
+        default_factory=list
+    )  # ends that are committed and need not be noted at once
 
     def open(self, feed: Feed, entries: Sequence[Entry], upto: int, now: float) -> None:
         """Take events into the books, in offset order, as long as there is room."""
+        alike: dict[int, tuple[set[str], dict[str, tuple[str, str]]]] = {}  # entries of one decision share what is owed
         for entry in entries:
             if feed in self.shelf or len(self.pages) >= self.most:
                 self.shelf.setdefault(feed, entry.offset)
                 break
-            page = Page(feed, entry.offset, set())
-            for name, owed in entry.owed.items():
-                if owed.outcome != "deny" and name in self.lanes:
-                    page.open.add(name)
-                else:
-                    page.acks[name] = ("refused", "A0")
-            self.pages[entry.event_id] = page
-            self._close(entry.event_id, now)
+            if id(entry.owed) not in alike:
+                denied = {name for name, owed in entry.owed.items() if owed.outcome == "deny"}
+                alike[id(entry.owed)] = (entry.owed.keys() - denied, dict.fromkeys(sorted(denied), ("refused", "A0")))
+            owing, refused = alike[id(entry.owed)]
+            self.pages[entry.event_id] = Page(feed, entry.offset, owing.copy(), refused.copy())
+            if not owing <= self.lanes:
+                self.strangers += [(entry.event_id, name) for name in entry.owed if name in owing - self.lanes]
+            if not owing:
+                self._close(entry.event_id, now)
         self.cursors[feed] = max(self.cursors.get(feed, -1), upto)
 
     def note(self, final: Final, strength: str) -> None:
@@ -87,6 +96,20 @@ class Books:
         page.open.discard(final.lane)
         page.acks[final.lane] = (final.final, strength)
         self._close(final.event_id, final.at)
+
+    def acknowledged(self, event_id: str, acks: Mapping[str, tuple[str, str]], at: float) -> None:
+        """All these lanes ended it alike, and at the first attempt."""
+        page = self.pages.get(event_id)
+        if page is None:
+            return
+        page.acks.update(acks if acks.keys() <= page.open else {n: a for n, a in acks.items() if n in page.open})
+        page.open.difference_update(acks)
+        self._close(event_id, at)
+
+    def catch_up(self) -> None:
+        """Note what was left for later: the lanes need not wait for it, the next *settled* row must."""
+        while self.later:
+            self.later.pop(0)()
 
     def _close(self, event_id: str, at: float) -> None:
         page = self.pages[event_id]
@@ -99,33 +122,48 @@ class Books:
         end = self.shelf.get(feed, self.cursors.get(feed, -1) + 1)
         return min((p.offset for p in self.pages.values() if p.feed == feed), default=end)
 
-    def row(self, event_id: str, page: Page, at: float) -> dict[str, Any]:
-        acks = [Ack(name, outcome, strength) for name, (outcome, strength) in page.acks.items()]
-        entry = Settled.of(event_id, acks, self.attestor, stamp(at)).encode()
-        return {
-            "event_id": event_id,
-            "offset": page.offset,
-            "source": page.feed.source,
-            "generation": page.feed.generation,
-            "entry": entry,
-            "time": when(at),
+    def rows(self) -> pa.Table:
+        """A settled row for every event that closed."""
+        spelt: dict[tuple[object, ...], tuple[bytes, bytes]] = {}
+        times = {at: (stamp(at), when(at)) for at in {at for _, _, at in self.done}}
+        columns: dict[str, list[Any]] = {
+            "event_id": [event_id for event_id, _, _ in self.done],
+            "offset": [page.offset for _, page, _ in self.done],
+            "source": [page.feed.source for _, page, _ in self.done],
+            "generation": [page.feed.generation for _, page, _ in self.done],
+            "entry": [self._entry(event_id, page, times[at][0], spelt) for event_id, page, at in self.done],
+            "time": [times[at][1] for _, _, at in self.done],
         }
+        return pa.table(columns, schema=SCHEMA)
+
+    def _entry(self, event_id: str, page: Page, at: str, spelt: dict[tuple[object, ...], tuple[bytes, bytes]]) -> bytes:
+        """Events that ended alike differ in their id alone, so what stands around it is spelt once."""
+        key = (at, *page.acks.items())
+        if key not in spelt:
+            acks = [Ack(name, outcome, strength) for name, (outcome, strength) in page.acks.items()]
+            before, after = Settled.of(STAND_IN, acks, self.attestor, at).encode().split(STAND_IN.encode())
+            spelt[key] = (before, after)
+        if not PLAIN.fullmatch(event_id):
+            acks = [Ack(name, outcome, strength) for name, (outcome, strength) in page.acks.items()]
+            return Settled.of(event_id, acks, self.attestor, at).encode()
+        before, after = spelt[key]
+        return before + event_id.encode() + after
 
     def write(self, store: Store, app: str) -> int:
         """Commit a settled row for every event that closed since the last write."""
+        self.catch_up()
         if not self.done:
             return 0
-        rows = [self.row(*closed) for closed in self.done]
         folder = Path(store.fresh("settled"))
         folder.mkdir(parents=True)
-        table = pa.Table.from_pylist(rows, schema=SCHEMA).sort_by("offset")
+        table = self.rows().sort_by("offset")
         statistics = ["source", "generation", "offset", "time"]
         pq.write_table(table, folder / "driver.parquet", compression="zstd", write_statistics=statistics)
         cursors = {f"settled/{feed}": low for feed in self.cursors if (low := self.lowest(feed)) >= 0}
         version = (store.transaction_version("settled", app) or 0) + 1
         store.commit("settled", str(folder), app=app, version=version, cursors=cursors)
         self.done.clear()
-        return len(rows)
+        return int(table.num_rows)
 
 
 def reopen(books: Books, store: Store, feed: Feed, upto: Mapping[str, int], now: float) -> None:
@@ -174,9 +212,9 @@ def _settled(store: Store, feed: Feed, entries: Sequence[Entry]) -> set[str]:
 def _replay(books: Books, store: Store, since: float) -> None:
     """Ends that the attempts already hold. Calls cannot be older than the events they carry, give or take a clock."""
     look = ds.field("started") >= pa.scalar(when(since - SLACK_S), MOMENT)
-    rows = flattened(store.arrow("attempts", ["lane", "finished", "strength", "members"], filter=look))
+    rows = flattened(store.arrow("attempts", ["lane", "finished", "members"], filter=look))
     known = pc.is_in(rows["event_id"], pa.array(list(books.pages), pa.string()))
     for m in rows.filter(pc.and_(known, pc.is_valid(rows["final"]))).to_pylist():
         feed, at = Feed(m["source"], m["generation"]), m["finished"].timestamp()
-        strength = m["strength"] or "A0" if m["final"] == "acknowledged" else "A0"
+        strength = m["ack"] or "A0" if m["final"] == "acknowledged" else "A0"
         books.note(Final(m["lane"], m["event_id"], feed, m["offset"], m["final"], m["code"] or "", at), strength)

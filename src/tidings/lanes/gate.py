@@ -76,7 +76,10 @@ class Gate:
             for member in left.members:
                 tag, key, decision = keys[call.feed, member.event_id]
                 place = (call.lane, member.event_id)
-                fields = {*self._decided.choices(decision)[call.lane]["redact"], *hidden.get(place, ())}
+                choices = self._decided.choices(decision)
+                # A pair that was not there when it was decided leaves only with an answer of the gate at send.
+                decided = choices[call.lane]["redact"] if call.lane in choices else hidden[place]
+                fields = {*decided, *hidden.get(place, ())}
                 wire = wire_subject(self._wire_key, call.lane, tag)
                 self.opened[place] = Opened(key, wire, tuple(sorted(fields)))
         return kept, ends
@@ -138,6 +141,9 @@ class Gate:
                 if (call.feed, member.event_id) not in keys:
                     stopped[call.lane, member.event_id] = ("erased", "no_key")
                     continue
+                decided = self._decided.choices(keys[call.feed, member.event_id].decision)
+                if call.kind == "probe" and call.lane in decided:
+                    continue  # a question tells the subscriber nothing new
                 delivery = lanes[call.lane].state.unsettled[member.event_id]
                 rows.append(_row(call.lane, delivery, keys[call.feed, member.event_id].tag))
         for place, verdict in (self.regate(rows) if self.regate and rows else {}).items():

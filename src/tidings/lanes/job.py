@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,17 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas import functions as arrow_functions
 from pyspark.util import PythonEvalType
 
+from tidings.lanes.attempts import SCHEMA
+from tidings.lanes.cargo import ROW, Shelf, packed
+from tidings.lanes.carry import Load, carrier
 from tidings.lanes.member import PlannedCall
 from tidings.lanes.send import Job, sender
+from tidings.lanes.stretch import Stretch
 from tidings.store import AddFile, Store
 
 PER_TASK = 50  # calls; more are spread over more tasks
 SMALL = 500  # members; up to here the driver reads the sealed rows itself
+OUTLINE = ["lane", "cycle", "finished", "latency_ms", "strength", "entry", "members.list.element.final"]
 PLACE = ("source", "generation", "offset", "event_id")
 PLAN = pa.schema(
     [
@@ -43,17 +48,15 @@ PLAN = pa.schema(
         ("first", pa.float64()),
         ("limit", pa.int32()),
         ("doubted", pa.bool_()),
+        ("sent_in", pa.int64()),
+        ("awaiting", pa.bool_()),
         ("reference", pa.string()),
+        ("predicted", pa.float64()),
         ("key", pa.binary()),
         ("wire", pa.string()),
         ("redact", pa.list_(pa.string())),  # the fields that must not be in the request
     ]
 )
-ROW = (
-    "source", "generation", "offset", "event_id", "change_type", "operation", "entity", "tenant", "banner", "location", "locale",
-    "routing_hint", "time", "recorded", "correlation", "causation", "hlc", "vector", "subjectseq", "schema_version",
-    "policy_version", "consent", "payload",
-)  # fmt: skip
 
 
 def wire_subject(wire_key: bytes, subscriber: str, tag: bytes) -> str:
@@ -103,6 +106,17 @@ def sending(spark: SparkSession, store: Store, plan: tuple[pa.Table, int], job: 
     return _mapped(placed.sortWithinPartitions("lane", "seq", "place"), sender(job), store.schema("attempts"))
 
 
+def carrying(spark: SparkSession, store: Store, stretch: Stretch, load: Load, slots: int) -> DataFrame:
+    """The plan of a stretch: a row per task, and the task does the rest. Nothing comes after that either."""
+    low, high = stretch.entries[0].offset, max(part.upto for part in stretch.parts.values())
+    files = store.files("journal", column="offset", above=low - 1, where=dict(stretch.feed._asdict()))
+    near = [file for file in files if file.minimum.get("offset", high) <= high]
+    shelf = Shelf(str(store.root), near, stretch.feed)
+    tasks = max(n for n in range(1, load.splits + 1) if load.splits % n == 0 and n <= slots)
+    rows = spark.createDataFrame(packed(stretch, tasks))
+    return _mapped(rows, carrier(replace(load, shelf=shelf)), "written int")
+
+
 def _shipped(spark: SparkSession, store: Store, members: pa.Table) -> DataFrame:
     """Few members: their sealed rows travel with the plan, which saves a scan and a broadcast (a third of a small cycle)."""
     files = _files(store, members)
@@ -147,8 +161,29 @@ def _mapped(rows: DataFrame, function: Callable[..., Any], schema: str) -> DataF
     return type(rows)(rows._jdf.mapInArrow(column._jc, False, None), rows.sparkSession)
 
 
-def written(folder: str) -> list[dict[str, Any]]:
+def attempted(write: Callable[[], object]) -> BaseException | None:
+    """Run a job that sends: what failed, if anything. The rows that were written are still true; the rest is in doubt."""
+    try:
+        write()
+    except Exception as error:
+        return error
+    return None
+
+
+def written(folder: str) -> pa.Table:
     """What the tasks wrote, also when the job failed half way: a row that is there is true."""
+    kept = [name for name in SCHEMA.names if name != "exchanges"]  # sealed, and nothing the driver asks about
+    schema = pa.schema([SCHEMA.field(name) for name in kept])
+    found = (pq.ParquetFile(part).read(columns=kept).cast(schema) for part in _parts(folder))
+    return pa.concat_tables([schema.empty_table(), *found])
+
+
+def outlined(folder: str) -> pa.Table:
+    """The same, and of its members only how each ended: enough of a stretch in which all went well."""
+    found = [pq.ParquetFile(part).read(columns=OUTLINE) for part in _parts(folder)]
+    return pa.concat_tables(found or [written(folder)])
+
+
+def _parts(folder: str) -> list[Path]:
     place = Path(folder)
-    parts = sorted(place.glob("part-*.parquet")) if place.is_dir() else []
-    return [row for part in parts for row in pq.ParquetFile(part).read().to_pylist()]
+    return sorted(place.glob("part-*.parquet")) if place.is_dir() else []

@@ -2,7 +2,7 @@
 
 offer  new deliveries enter, up to the window; at the bound the cursor stops (that is the backpressure)
 plan   which calls to make now: one delivery per subject at most, by priority with aging, within every limit
-settle what the verdicts of a call mean: an end, or a later time for that subject
+settle what the verdicts of a call mean: an end, a later time for that subject, or that the answer comes later
 skip   the gate at send ended a delivery without a call
 """
 
@@ -14,29 +14,34 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from tidings.channels.call import Outcome
-from tidings.lanes.breaker import Breaker, after_call
-from tidings.lanes.member import Delivery, Feed, Final, FinalName, Pace, PlannedCall, Rules, Sent, Totals, Verdict
+from tidings.lanes.breaker import ANSWERS, Breaker, after_call
+from tidings.lanes.budget import Budget
+from tidings.lanes.incidents import Acked, incident
+from tidings.lanes.member import Delivery, Feed, Final, FinalName, PlannedCall, Rules, Sent, Totals, Verdict
+from tidings.lanes.pace import Pace
+from tidings.lanes.queues import Queue, leave, to_front, urgent
 from tidings.lanes.retry import SHORTEST_WAIT_S, moment
-from tidings.lanes.semantics import OURS, SHUT_DOOR, judge, key_forgotten, needs_intent
+from tidings.lanes.semantics import OURS, SHUT_DOOR, UNANSWERED, judge, key_forgotten, needs_intent
 
 NEVER = math.inf
-SLOWEST = 1 / 16  # of the allowed rate, after many throttled answers
-LONGEST_HOLD_S = 3600.0  # one absurd Retry-After must not stop everybody else for days
 
 
 @dataclass
 class LaneState:
-    """Everything a lane knows. `pace`, `breaker` and `totals` are soft; the rest is what the tables say."""
+    """Everything a lane knows. `pace`, `breaker`, `budget` and `totals` are soft; the rest is what the tables say."""
 
     rules: Rules
     cursors: dict[Feed, int] = field(default_factory=dict)
-    queues: dict[str, dict[Feed, deque[Delivery]]] = field(default_factory=dict)
+    queues: dict[str, Queue] = field(default_factory=dict)
     unsettled: dict[str, Delivery] = field(default_factory=dict)
+    awaiting: dict[str, Delivery] = field(default_factory=dict)  # of those: accepted, and no longer in a queue
     ended: dict[Feed, dict[int, int]] = field(default_factory=dict)  # above the oldest: offset → its first call
     in_flight: dict[int, PlannedCall] = field(default_factory=dict)
+    acked: Acked = field(default_factory=dict)
     seq: int = 0
     paused: str = ""
     breaker: Breaker = field(default_factory=Breaker)
+    budget: Budget = field(default_factory=Budget)
     pace: Pace = field(default_factory=Pace)
     totals: Totals = field(default_factory=Totals)
 
@@ -56,7 +61,9 @@ class LaneState:
 
     @property
     def room(self) -> int:
-        return max(0, self.rules.window - len(self.unsettled))
+        if len(self.awaiting) >= self.rules.most_awaiting:
+            return 0
+        return max(0, self.rules.window - len(self.unsettled) + len(self.awaiting))
 
     def parked(self, now: float) -> int:
         """Subjects that wait for a later time."""
@@ -81,12 +88,16 @@ def offer(state: LaneState, feed: Feed, deliveries: Sequence[Delivery], upto: in
 
 
 def reopen(state: LaneState, delivery: Delivery, seq: int) -> bool:
-    """Take a dead letter up again, ahead of its subject's queue; False when it is already here. `seq` recorded the wish."""
+    """Take a delivery up again that had ended; False when it is already here. `seq` recorded the wish.
+
+    It takes its place by offset, which is ahead of what waits, but behind what was begun: that may have had its effect.
+    """
     if delivery.event_id in state.unsettled:
         return False
     delivery.reopened, delivery.begun = True, seq
-    queue = state.queues.setdefault(delivery.subject, {})
-    queue.setdefault(delivery.feed, deque()).appendleft(delivery)
+    queue = state.queues.setdefault(delivery.subject, {}).setdefault(delivery.feed, deque())
+    ahead = sum(1 for one in queue if one.started or one.offset < delivery.offset)
+    queue.insert(ahead, delivery)
     state.unsettled[delivery.event_id] = delivery
     return True
 
@@ -100,12 +111,17 @@ def enqueue(state: LaneState, delivery: Delivery) -> None:
     state.unsettled[delivery.event_id] = delivery
 
 
-def _head(queue: dict[Feed, deque[Delivery]]) -> Delivery:
-    """The one delivery of a subject that may move: what was begun or deferred, else the oldest over all feeds."""
+def _head(queue: Queue) -> Delivery:
+    """The one delivery of a subject that may move: what was begun or deferred, else the oldest over all feeds.
+
+    What is deferred holds its subject, except for what is more urgent and of another type: a withdrawal does not wait until two
+    masters agree about an address.
+    """
     heads = [feed_queue[0] for feed_queue in queue.values()]
-    if len(heads) == 1:
-        return heads[0]
-    return min(heads, key=lambda d: (not d.started, not d.deferred, d.since, d.feed, d.offset))
+    head = heads[0]
+    if len(heads) > 1:
+        head = min(heads, key=lambda d: (not d.started, not d.deferred, d.since, d.feed, d.offset))
+    return (urgent(queue, head) or head) if head.deferred and not head.started else head
 
 
 def _ready(state: LaneState, now: float) -> Iterator[tuple[float, Delivery]]:
@@ -115,50 +131,49 @@ def _ready(state: LaneState, now: float) -> Iterator[tuple[float, Delivery]]:
             # An urgent delivery lifts whatever of its subject stands before it.
             tier = min(d.priority for feed_queue in queue.values() for d in feed_queue)
             yield tier - max(0.0, now - head.since) // state.rules.aging_s, head
+    for delivery in state.awaiting.values():
+        if delivery.call is None and delivery.due <= now:
+            yield delivery.priority, delivery
 
 
 def plan(state: LaneState, now: float, room: int | None = None) -> list[PlannedCall]:
     """The calls to make now. Their deliveries are in flight until `settle`."""
-    calls = _calls_allowed(state, now, room)
-    if calls <= 0:
+    calls = allowed_calls(state, now, room)
+    if calls <= 0 or not state.unsettled:
         return []
     ready = sorted(_ready(state, now), key=lambda pair: (pair[0], pair[1].since, pair[1].feed, pair[1].offset))
     planned: list[list[Delivery]] = []
+    again = 0
     filling: dict[tuple[object, ...], list[Delivery]] = {}
     for _, delivery in ready:
         largest = state.rules.largest_call(delivery.change_type)
         size = min(largest, delivery.limit or largest)
-        key = (delivery.feed, delivery.semantics, delivery.change_type, delivery.asks(state.rules), size)
+        failed = delivery.tries > 0 and not delivery.awaiting
+        key = (delivery.feed, delivery.semantics, delivery.change_type, delivery.asks(state.rules), size, failed)
         group = filling.get(key)
         if group is None or len(group) >= size:
-            if len(planned) >= calls:
+            if len(planned) >= calls or (failed and not state.budget.allows(again)):
                 continue
+            again += failed
             group = filling[key] = []
             planned.append(group)
         group.append(delivery)
     state.pace.tokens -= len(planned)
+    state.budget.spent(state.rules, len(planned) - again, again)
     return [_call(state, group, now) for group in planned]
 
 
-def _calls_allowed(state: LaneState, now: float, room: int | None) -> int:
+def allowed_calls(state: LaneState, now: float, room: int | None) -> int:
     """How many calls every limit together allows; tokens are filled as a side effect of time passing."""
-    _fill(state, now)
-    look = state.breaker.look(now)
-    if state.paused or look == "open" or state.pace.hold > now or not state.unsettled:
+    state.pace.fill(state.rules, now)
+    state.budget.fill(state.rules, now)
+    if state.paused or state.pace.hold > now:
         return 0
     free = (state.rules.concurrency if room is None else room) - len(state.in_flight)
     if state.rules.per_second:
         free = min(free, int(state.pace.tokens))
-    if look == "half-open":
-        free = min(free, 0 if state.in_flight else 1)
-    return free
-
-
-def _fill(state: LaneState, now: float) -> None:
-    pace, rate = state.pace, state.rules.per_second * state.pace.factor
-    burst = max(1.0, rate)  # one second's worth
-    pace.tokens = burst if pace.filled is None else min(burst, pace.tokens + max(0.0, now - pace.filled) * rate)
-    pace.filled = now
+    most = state.breaker.most(now)
+    return free if most is None else min(free, most - len(state.in_flight))
 
 
 def _call(state: LaneState, group: list[Delivery], now: float) -> PlannedCall:
@@ -168,6 +183,8 @@ def _call(state: LaneState, group: list[Delivery], now: float) -> PlannedCall:
     for delivery in group:
         delivery.call = state.seq
         delivery.begun = state.seq if delivery.begun is None else delivery.begun
+        if delivery.event_id not in state.awaiting:
+            to_front(state.queues[delivery.subject][delivery.feed], delivery)
     asks = head.asks(state.rules)
     call = PlannedCall(
         lane=state.rules.name,
@@ -194,7 +211,10 @@ def sent(delivery: Delivery) -> Sent:
         first=delivery.first,
         limit=delivery.limit,
         doubted=delivery.doubted,
+        sent_in=delivery.sent_in,
+        awaiting=delivery.awaiting,
         reference=delivery.reference,
+        predicted=delivery.predicted,
     )
 
 
@@ -210,6 +230,8 @@ def settle(
     """Move each delivery as its verdict says, and learn from the call as a whole."""
     state.in_flight.pop(call.seq, None)
     _learn(state, outcomes, now)
+    if call.members and call.members[0].tries and any(outcome.result in ANSWERS for outcome in outcomes):
+        state.budget.answered(state.rules)
     finals = [final for verdict in verdicts if (final := move(state, verdict, now)) is not None]
     if not state.unsettled:
         state.breaker = Breaker()  # nothing waits behind it; the next delivery asks anew
@@ -223,11 +245,28 @@ def move(state: LaneState, verdict: Verdict, now: float) -> Final | None:
         return None
     delivery.call = None
     if verdict.final is not None:
-        return _end(state, delivery, verdict.final, verdict.code, now)
+        return end(state, delivery, verdict.final, verdict.code, now)
     delivery.tries, delivery.attempt, delivery.first = verdict.tries, verdict.attempt, verdict.first
     delivery.due, delivery.limit, delivery.doubted = verdict.due, verdict.limit, verdict.doubted
-    delivery.reference, delivery.deferred = verdict.reference, False
+    delivery.reference, delivery.deferred, delivery.sent_in = verdict.reference, False, verdict.sent_in
+    if verdict.awaiting != delivery.awaiting:
+        delivery.awaiting = verdict.awaiting
+        if verdict.awaiting and not state.rules.holds(delivery.change_type):
+            _step_aside(state, delivery)
     return None
+
+
+def _step_aside(state: LaneState, delivery: Delivery) -> None:
+    """Accepted: it waits outside its subject's queue and outside the cursors, however long the answer takes."""
+    _leave(state, delivery)
+    delivery.reopened = True
+    state.awaiting[delivery.event_id] = delivery
+
+
+def _leave(state: LaneState, delivery: Delivery) -> None:
+    leave(state.queues, delivery)
+    if delivery.subject not in state.queues:
+        state.acked.pop(delivery.subject, None)
 
 
 def skip(state: LaneState, event_id: str, final: FinalName, reason: str, now: float) -> Final | None:
@@ -240,7 +279,7 @@ def skip(state: LaneState, event_id: str, final: FinalName, reason: str, now: fl
         return None
     state.seq += 1
     delivery.begun = state.seq if delivery.begun is None else delivery.begun
-    return _end(state, delivery, final, reason, now)
+    return end(state, delivery, final, reason, now)
 
 
 def withdraw(state: LaneState, call: PlannedCall, gone: Collection[str]) -> PlannedCall | None:
@@ -277,7 +316,14 @@ def overdue(state: LaneState, now: float) -> list[tuple[Delivery, FinalName, str
             ends.append((delivery, "refused", "undecided_at_deadline"))
         elif _too_late_to_repeat(state.rules, delivery, now):
             ends.append((delivery, "dead_lettered", "in_doubt"))
+        elif delivery.awaiting and now >= _patience(state.rules, delivery):
+            ends.append((delivery, "dead_lettered", UNANSWERED))
     return ends
+
+
+def _patience(rules: Rules, delivery: Delivery) -> float:
+    """When an accepted delivery is given up: at its deadline, or later when that is sooner than our patience."""
+    return max((delivery.first or 0.0) + rules.patience_s, delivery.deadline or 0.0)
 
 
 def _too_late_to_repeat(rules: Rules, delivery: Delivery, now: float) -> bool:
@@ -291,26 +337,26 @@ def next_due(state: LaneState, now: float) -> float:
         return NEVER
     ends = [d.deadline for d in state.unsettled.values() if d.deferred and d.deadline is not None]
     heads = [] if state.paused else [_head(queue) for queue in state.queues.values()]
-    moments = [head.due for head in heads if head.call is None and not head.deferred]
+    later = state.budget.ready(state.rules)
+    moments = [
+        max(head.due, later) if head.tries else head.due for head in heads if head.call is None and not head.deferred
+    ]
+    if not state.paused:
+        moments += [d.due for d in state.awaiting.values() if d.call is None and d.due < NEVER]
+    ends += [_patience(state.rules, d) for d in state.awaiting.values()]
     if not moments:
         return min(ends, default=NEVER)
-    gate = max(state.pace.hold, state.breaker.until if state.breaker.state == "open" else 0.0)
-    rate = state.rules.per_second * state.pace.factor
-    if rate and state.pace.filled is not None and state.pace.tokens < 1:
-        gate = max(gate, state.pace.filled + (1 - state.pace.tokens) / rate)
+    gate = max(state.pace.ready(state.rules), state.breaker.until if state.breaker.state == "open" else 0.0)
     return min([max(min(moments), gate), *ends])
 
 
-def _end(state: LaneState, delivery: Delivery, final: FinalName, code: str, now: float) -> Final:
+def end(state: LaneState, delivery: Delivery, final: FinalName, code: str, now: float) -> Final:
     del state.unsettled[delivery.event_id]
-    if delivery.begun is not None and not delivery.reopened:
-        state.ended.setdefault(delivery.feed, {})[delivery.offset] = delivery.begun
-    queue = state.queues[delivery.subject]
-    queue[delivery.feed].remove(delivery)
-    if not queue[delivery.feed]:
-        del queue[delivery.feed]
-    if not queue:
-        del state.queues[delivery.subject]
+    incident(state.totals, state.acked, delivery, final, code)
+    if delivery.begun is not None:
+        state.ended.setdefault(delivery.feed, {}).setdefault(delivery.offset, delivery.begun)
+    if state.awaiting.pop(delivery.event_id, None) is None:
+        _leave(state, delivery)
     state.totals.finals[final] = state.totals.finals.get(final, 0) + 1
     return Final(
         lane=state.rules.name,
@@ -332,11 +378,9 @@ def _learn(state: LaneState, outcomes: Sequence[Outcome], now: float) -> None:
         state.paused = state.paused or "the subscriber answered 410 Gone"
     waits = [outcome.retry_after or SHORTEST_WAIT_S for outcome in outcomes if outcome.result == "throttled"]
     if waits:
-        # A limit is the account's, not the subject's: the whole lane waits.
-        state.pace.hold = max(state.pace.hold, now + min(max(waits), LONGEST_HOLD_S))
-        state.pace.factor = max(SLOWEST, state.pace.factor / 2)
-    elif "acknowledged" in results:
-        state.pace.factor = min(1.0, state.pace.factor * 1.1)
+        state.pace.throttled(max(waits), now)
+    elif "acknowledged" in results or "accepted" in results:
+        state.pace.eased()
 
 
 def _felt(outcome: Outcome) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from tidings.channels.call import STANDARD_SCHEDULE, Capabilities
+from tidings.matters import Kind
 
 FinalName = Literal["acknowledged", "refused", "superseded", "erased", "expired", "in_doubt", "dead_lettered"]
 FINALS: tuple[FinalName, ...] = (
@@ -19,6 +20,9 @@ FINALS: tuple[FinalName, ...] = (
     "dead_lettered",
 )
 Semantics = Literal["at-most-once", "at-least-once", "exactly-once"]
+
+
+SLA_S = 900.0
 
 
 class Feed(NamedTuple):
@@ -50,6 +54,20 @@ class Rules:
     breaker_after: int = 5  # consecutive failed calls
     breaker_cool_s: float = 10.0
     breaker_cool_max_s: float = 300.0
+    breaker_window: int = 20  # of the last calls
+    breaker_least: int = 10  # of them must be known before their share says anything
+    breaker_share: float = 0.5  # of them failed: open, also when some were answered
+    retry_share: float = 0.2  # of a lane's calls may be retries
+    retry_floor: float = 1.0  # retries a second, whatever else is sent
+    sla: Mapping[str, float] = field(default_factory=dict)  # change type → seconds to the acknowledgement
+    notices: frozenset[str] = frozenset()  # change types that a weak acknowledgement (A0, A1) only announces
+    poll_s: float = 30.0  # an accepted delivery is asked about after this long, then ever more seldom
+    poll_max_s: float = 21_600.0
+    patience_s: float = 2_592_000.0  # an accepted delivery that nobody answered for ends after this, or at its deadline
+    most_awaiting: int = 100_000  # accepted deliveries without an answer; at the bound the cursor stops
+
+    def sla_for(self, change_type: str) -> float:
+        return self.sla.get(change_type, SLA_S)
 
     def largest_call(self, change_type: str) -> int:
         return self.batches.get(change_type, self.batch)
@@ -61,7 +79,12 @@ class Rules:
 
     def askable(self, change_type: str) -> bool:
         """The subscriber can be asked what became of a call."""
-        return self.capabilities.get(change_type, self.capable).probe
+        can = self.capabilities.get(change_type, self.capable)
+        return can.probe or can.two_phase
+
+    def holds(self, change_type: str) -> bool:
+        """What was accepted has not happened yet: nothing of its subject may pass it."""
+        return self.capabilities.get(change_type, self.capable).two_phase
 
 
 @dataclass(slots=True)
@@ -86,15 +109,21 @@ class Delivery:
     due: float = 0.0
     limit: int = 0  # largest call it may travel in while a poison is isolated; 0 means the lane's own
     doubted: bool = False  # some call may have had its effect without our knowing
+    sent_in: int = 0  # the call that may have had its effect
+    awaiting: bool = False  # accepted: the answer comes later
     reference: str = ""
     call: int | None = None  # in flight: the call's sequence number
+    # When it was expected to be acknowledged, as it entered the lane; said anew after a restart, so no part of what it is.
+    predicted: float | None = field(default=None, compare=False)
 
     @property
     def started(self) -> bool:
         return self.attempt > 0 or self.call is not None
 
     def asks(self, rules: Rules) -> bool:
-        """The next call is a question: a doubt that a repeat could make worse."""
+        """The next call is a question: what became of it, or a doubt that a repeat could make worse."""
+        if self.awaiting:
+            return True
         once = self.doubted and self.semantics == "exactly-once"
         return once and not rules.repeatable(self.change_type) and rules.askable(self.change_type)
 
@@ -112,7 +141,10 @@ class Sent:
     first: float | None = None
     limit: int = 0
     doubted: bool = False
+    sent_in: int = 0
+    awaiting: bool = False
     reference: str = ""
+    predicted: float | None = None
 
 
 @dataclass(frozen=True)
@@ -145,6 +177,8 @@ class Verdict:
     first: float | None = None
     limit: int = 0
     doubted: bool = False
+    sent_in: int = 0
+    awaiting: bool = False
     reference: str = ""
 
 
@@ -163,18 +197,9 @@ class Final:
 
 
 @dataclass
-class Pace:
-    """Soft state, learned again after a restart: tokens, and a pause the subscriber asked for."""
-
-    tokens: float = 0.0
-    filled: float | None = None
-    factor: float = 1.0
-    hold: float = 0.0
-
-
-@dataclass
 class Totals:
     """Counts since this process started, for reports only."""
 
     finals: dict[str, int] = field(default_factory=dict)
     calls: int = 0
+    incidents: dict[Kind, int] = field(default_factory=dict)

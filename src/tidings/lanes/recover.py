@@ -7,6 +7,7 @@ in doubt. The pace is not recovered and the breaker only guessed; both are learn
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -27,6 +28,7 @@ class Told:
     code: str
     next_due: float | None
     final: FinalName | None
+    reference: str = ""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Recorded:
     members: tuple[Told, ...]
     started: float = 0.0
     finished: float = 0.0
+    carried: bool = False  # said again so that the rows before it need not be read
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Committed:
 def recorded_verdicts(verdicts: Sequence[Verdict], results: Sequence[str]) -> tuple[Told, ...]:
     """What a row keeps of its verdicts; the rest follows from the rows before it."""
     return tuple(
-        Told(v.event_id, v.attempt, result, v.code, None if v.final else v.due, v.final)
+        Told(v.event_id, v.attempt, result, v.code, None if v.final else v.due, v.final, v.reference)
         for v, result in zip(verdicts, results, strict=True)
     )
 
@@ -64,13 +67,18 @@ def recover(
     committed: Committed,
     journal: Mapping[Feed, Sequence[Delivery]],
     rows: Iterable[Recorded],
-    reopened: Mapping[int, Delivery] | None = None,
+    reopened: Mapping[int, Sequence[Delivery]] | None = None,
+    outside: Iterable[Delivery] = (),
 ) -> tuple[LaneState, list[PlannedCall]]:
     """The state as it was, and the calls that were intended and never reported.
 
-    `reopened` are dead letters an operator sent again, by the row that recorded the wish.
+    `reopened` are deliveries that had ended and were taken up again, by the row that recorded the wish; `outside` are
+    deliveries below the oldest that these rows say were accepted.
     """
     state = LaneState(rules=rules, seq=committed.seq)
+    for delivery in sorted(outside, key=lambda d: (d.feed, d.offset)):
+        if delivery.offset < committed.oldest.get(delivery.feed, 0):
+            enqueue(state, delivery)
     for feed, cursor in committed.cursors.items():
         state.cursors[feed] = cursor
         for delivery in journal.get(feed, ()):
@@ -80,8 +88,8 @@ def recover(
     for row in sorted(rows, key=lambda row: (row.seq, not row.intent)):
         state.seq = max(state.seq, row.seq)
         _begin(state, row)
-        if reopened and row.seq in reopened:
-            reopen(state, reopened[row.seq], row.seq)
+        for delivery in (reopened or {}).get(row.seq, ()):
+            reopen(state, delivery, row.seq)
         if row.intent:
             intended[row.seq] = row
             continue
@@ -96,7 +104,7 @@ def recover(
 def _begin(state: LaneState, row: Recorded) -> None:
     for told in row.members:
         delivery = state.unsettled.get(told.event_id)
-        if delivery is not None and delivery.begun is None:
+        if delivery is not None and (delivery.begun is None or row.carried):
             delivery.begun = row.seq
 
 
@@ -104,18 +112,24 @@ def retrace(delivery: Delivery, row: Recorded, told: Told) -> Verdict:
     """The verdict behind a recorded member, from the member and where its delivery stood before."""
     begun = told.code != NOT_STARTED
     failed = told.result in ("transient", "in_doubt", "terminal") and told.code not in (ISOLATING, ABSENT, CRASHED)
-    first = delivery.first if delivery.first is not None else row.started
+    still = delivery.awaiting and told.final is None and (told.result != "transient" or not begun)
+    failed = failed and not still
+    first = row.started if delivery.first is None or row.carried else delivery.first
+    awaiting = told.final is None and (told.result == "accepted" or still)
+    doubted = (delivery.doubted or (begun and told.result == "in_doubt")) and told.code != ABSENT and not awaiting
     return Verdict(
         event_id=told.event_id,
         final=told.final,
         code=told.code,
-        due=told.next_due or 0.0,
-        tries=delivery.tries + int(begun and failed),
+        due=math.inf if told.next_due is None and awaiting else told.next_due or 0.0,
+        tries=0 if row.carried else delivery.tries + int(begun and failed),
         attempt=told.attempt,
         first=first if told.attempt else None,
-        limit=len(row.members) // 2 if told.code == ISOLATING else delivery.limit,
-        doubted=(delivery.doubted or (begun and told.result == "in_doubt")) and told.code != ABSENT,
-        reference=delivery.reference,
+        limit=len(row.members) // 2 if told.code == ISOLATING else 0 if row.carried else delivery.limit,
+        doubted=doubted,
+        sent_in=(delivery.sent_in or row.seq) if doubted else 0,
+        awaiting=awaiting,
+        reference=told.reference,
     )
 
 

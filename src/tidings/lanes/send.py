@@ -11,18 +11,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark import TaskContext
 
 from tidings.channels import open_channel
-from tidings.channels.call import Call, Channel, Member, Outcome
+from tidings.channels.call import Buries, Call, Channel, Member, Outcome
 from tidings.errors import TidingsError
 from tidings.lanes.attempts import Stamp, made_row, table_of
+from tidings.lanes.exchanges import sealed
 from tidings.lanes.member import Feed, PlannedCall, Rules, Sent
 from tidings.lanes.retry import moment
 from tidings.lanes.semantics import NOT_STARTED, judge
@@ -43,6 +45,7 @@ class LaneJob:
     by: Stamp
     network: NetworkRules
     manifests: str
+    form: Literal["", "structured", "batched"] = ""  # how a webhook takes events that are already rendered
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,10 @@ def _planned(rows: list[dict[str, Any]]) -> PlannedCall:
             first=row["first"],
             limit=row["limit"],
             doubted=row["doubted"],
+            sent_in=row["sent_in"],
+            awaiting=row["awaiting"],
             reference=row["reference"] or "",
+            predicted=row["predicted"],
         )
         for row in sorted(rows, key=lambda row: row["place"])
     )
@@ -153,13 +159,25 @@ def _one(job: Job, one: _Ready, begin: float) -> dict[str, Any]:
     members, unreadable = _members(one)
     outcomes = list(unreadable)
     if members:
-        call = Call(one.call.lane, tuple(members), min(lane.rules.timeout_s, job.budget_s - elapsed))
+        call = Call(one.call.lane, tuple(members), min(lane.rules.timeout_s, job.budget_s - elapsed), one.call.seq)
         try:
             channel = channel_of(lane)
         except TidingsError as error:
             return _told(job, one.call, _all(one.call, "transient", error.code, "no channel"), (started, time.time()))
         outcomes += channel.probe(call) if one.call.kind == "probe" else channel.send(call)
-    return _told(job, one.call, outcomes, (started, time.time()))
+    row = _told(job, one.call, outcomes, (started, time.time()))
+    if members and isinstance(channel, Buries):
+        _bury(channel, members, row["members"])
+    return row | {"exchanges": sealed(row["members"], outcomes, one.rows) or None}
+
+
+def _bury(channel: Buries, members: Sequence[Member], told: Sequence[Mapping[str, Any]]) -> None:
+    """A copy of a dead letter for the broker's own place for them. Ours is the one that counts, so a failure changes nothing."""
+    dead = {one["event_id"]: one["code"] or "" for one in told if one["final"] == "dead_lettered"}
+    for member in members:
+        if member.event_id in dead:
+            with suppress(Exception):
+                channel.bury(member, dead[member.event_id])
 
 
 def _members(one: _Ready) -> tuple[list[Member], list[Outcome]]:
@@ -184,6 +202,7 @@ def _members(one: _Ready) -> tuple[list[Member], list[Outcome]]:
                 idempotency_key=row["event_id"],
                 attempt=row["attempt"],
                 reference=row["reference"] or "",
+                sent_in=row["sent_in"],
                 withheld=tuple(row["redact"]),
             )
         )

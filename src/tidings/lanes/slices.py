@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
@@ -29,8 +29,7 @@ class Owed:
     deadline: float | None
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One event of the slice, with everybody it concerns."""
 
     event_id: str
@@ -39,7 +38,8 @@ class Entry:
     since: float
     kid: bytes
     key_file: str
-    owed: Mapping[str, Owed] = field(repr=False)
+    owed: Mapping[str, Owed]
+    place: tuple[str, tuple[str, ...]] = ("", ())  # the decision, and whom it was about
 
     def owes(self, lane: str) -> bool:
         """Whether this subscriber is to be told, now or when a missing fact is known."""
@@ -91,11 +91,28 @@ def read(
     return found, found[-1].offset if found else (min(rest) - 1 if rest else above)
 
 
+def at(store: Store, feed: Feed, offsets: Collection[int]) -> list[Entry]:
+    """The events at exactly these offsets, in one read however many they are."""
+    look = (ds.field("source") == feed.source) & (ds.field("generation") == feed.generation)
+    look &= ds.field("offset").isin(pa.array(sorted(offsets), pa.int64()))
+    table = store.arrow("journal", COLUMNS, files=spanning(store, feed, offsets), filter=look)
+    return entries(table.sort_by("offset"), decided_in(store.decisions))
+
+
+def spanning(store: Store, feed: Feed, offsets: Collection[int]) -> list[AddFile]:
+    """Journal files of a feed between the lowest and the highest of these offsets."""
+    near = store.files("journal", column="offset", above=min(offsets) - 1, where=dict(feed._asdict()))
+    return [file for file in near if cast(int, file.minimum.get("offset", 0)) <= max(offsets)]
+
+
 def entries(table: pa.Table, decided: Decided) -> list[Entry]:
     """Rows as entries. What rows of one decision owe is worked out once and shared, unless a clock makes it their own."""
     shared: dict[tuple[str, tuple[str, ...]], Mapping[str, Owed]] = {}
     found = []
-    for row in zip(*(table[name].to_pylist() for name in COLUMNS), strict=True):
+    columns = {name: table[name] for name in COLUMNS}
+    # As microseconds: a moment is an object that Arrow takes long to make.
+    columns["recorded"] = columns["recorded"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+    for row in zip(*(column.to_pylist() for column in columns.values()), strict=True):
         offset, event_id, change_type, recorded, kid, key_file, decision, names, deadlines = row
         place = (decision, tuple(names or ()))
         if place not in shared:
@@ -104,8 +121,8 @@ def entries(table: pa.Table, decided: Decided) -> list[Entry]:
         if deadlines:
             due = {name: round(at.timestamp(), 3) for name, at in deadlines}
             owed = {name: replace(one, deadline=due.get(name)) for name, one in owed.items()}
-        since = round(recorded.timestamp(), 3)
-        found.append(Entry(event_id, offset, change_type, since, kid or b"", key_file or "", owed))
+        since = round(recorded / 1e6, 3)
+        found.append(Entry(event_id, offset, change_type, since, kid or b"", key_file or "", owed, place))
     return found
 
 
@@ -156,11 +173,7 @@ class Sealed(NamedTuple):
 def keys_of(store: Store, keys: KeyFiles, feed: Feed, wanted: Mapping[int, str]) -> dict[str, Sealed]:
     """Event id → what opens it, of these offsets; an event whose person was erased is not in the answer."""
     offsets = sorted(wanted)
-    files = [
-        file
-        for file in store.files("journal", column="offset", above=offsets[0] - 1, where=dict(feed._asdict()))
-        if "offset" not in file.minimum or file.minimum["offset"] <= offsets[-1]
-    ]
+    files = spanning(store, feed, offsets)
     look = (ds.field("source") == feed.source) & (ds.field("generation") == feed.generation)
     look &= ds.field("offset").isin(pa.array(offsets, pa.int64()))
     rows = store.arrow("journal", ["event_id", "kid", "key_file", "decision"], files=files, filter=look).to_pylist()

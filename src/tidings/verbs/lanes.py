@@ -1,4 +1,4 @@
-"""`tidings lanes`: where every subscriber stands; `pause` and `resume` are the stop button. No Spark."""
+"""`tidings lanes`: where every subscriber stands; `pause` and `resume` are the stop button, `cursors` and `move` the buffer. No Spark."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from tidings.errors import Refused
+from tidings.verbs import cursors, lanes_waiting
 from tidings.verbs.options import AsJson, Here, answer, note
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 Why = Annotated[str, typer.Option("--reason", help="Why; it is attested in the ledger.")]
 Who = Annotated[str, typer.Argument(metavar="[NAME]", help="The subscriber.")]
 All = Annotated[bool, typer.Option("--all", help="Every lane.")]
+
+PARTS = (lanes_waiting, cursors)
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,8 @@ def register(app: typer.Typer) -> None:
     lanes.callback(invoke_without_command=True)(show)
     lanes.command("pause")(pause)
     lanes.command("resume")(resume)
+    for part in PARTS:
+        part.register(lanes)
     app.add_typer(lanes, name="lanes")
 
 
@@ -86,37 +91,19 @@ def standings(directory: Path) -> list[Standing]:
 
 def _standing(tables: Tables, rules: Rules, feeds: list[Feed]) -> Standing:
     from tidings.lanes import control
+    from tidings.lanes.cursors import unread
 
     state, _, _ = tables.recovered(rules, feeds)
     now = time.time()
     return Standing(
         subscriber=rules.name,
         cursors={str(feed): state.cursors.get(feed, -1) for feed in feeds},
-        lag=sum(_unread(tables, feed, state.cursors.get(feed, -1)) for feed in feeds),
+        lag=sum(unread(tables, feed, state.cursors.get(feed, -1))[0] for feed in feeds),
         unsettled=len(state.unsettled),
         parked=state.parked(now),
         breaker=state.breaker.look(now),
         paused=control.paused(control.asked(tables.settings.data_path, rules.name)),
     )
-
-
-def _unread(tables: Tables, feed: Feed, cursor: int) -> int:
-    """Journal rows above the cursor; only the file the cursor stands in is opened."""
-    import pyarrow.dataset as ds
-
-    whole, part = 0, []
-    for file in tables.store.files("journal", column="offset", above=cursor, where=dict(feed._asdict())):
-        alone = file.minimum.get("source") == file.maximum.get("source")
-        alone = alone and file.minimum.get("generation") == file.maximum.get("generation")
-        if alone and int(file.minimum["offset"]) > cursor:
-            whole += file.rows
-        else:
-            part.append(file)
-    if not part:
-        return whole
-    mine = (ds.field("source") == feed.source) & (ds.field("generation") == feed.generation)
-    look = mine & (ds.field("offset") > cursor)
-    return whole + int(tables.store.arrow("journal", ["offset"], files=part, filter=look).num_rows)
 
 
 def _chosen(directory: Path, name: str, every: bool) -> tuple[Settings, list[str]]:

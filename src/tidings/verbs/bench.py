@@ -62,12 +62,31 @@ def gate(
 
 
 def deliver(
-    events: Events = 10_000, subscribers: Subscribers = 10, directory: Here = Path("."), as_json: AsJson = False
+    events: Events = 40_000,
+    subscribers: Subscribers = 10,
+    single: Annotated[bool, typer.Option("--single", help="One event per request, beside a bare client.")] = False,
+    faults: Annotated[bool, typer.Option("--faults", help="p99 of the healthy beside three sick ones.")] = False,
+    backlog: Annotated[int, typer.Option("--backlog", min=0, help="How fast so many events are caught up.")] = 0,
+    files: Annotated[bool, typer.Option("--files", help="From a file to the last acknowledgement.")] = False,
+    long: Annotated[bool, typer.Option("--long", help="A backlog of 3,600,000 events.")] = False,
+    directory: Here = Path("."),
+    as_json: AsJson = False,
 ) -> None:
-    """Journal rows to acknowledgements against a sink on loopback, and a trickle of 100 changes timed one by one."""
-    from tidings.benches.deliver import measure
+    """Journal rows to acknowledgements against a sink on loopback: batched unless an option says otherwise."""
+    from tidings.benches import deliver as bench
+    from tidings.benches import trickle
 
-    _say(measure(events, subscribers, say=note), as_json)
+    if single:
+        said = bench.single(events // 10, subscribers, say=note)
+    elif faults:
+        said = bench.sick(20.0, max(subscribers, len(bench.SICK) + 1), say=note)
+    elif backlog or long:
+        said = bench.backlog(3_600_000 if long else backlog, subscribers, say=note)
+    elif files:
+        said = trickle.measure(events // 10, subscribers, say=note)
+    else:
+        said = bench.batched(events, subscribers, say=note)
+    _say(said, as_json)
 
 
 def flat(

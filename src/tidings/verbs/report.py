@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from tidings.errors import Refused
-from tidings.verbs import report_retention
+from tidings.verbs import report_alerts, report_retention, report_sla
 from tidings.verbs.options import AsJson, Here, answer, note
 
 
@@ -19,6 +19,8 @@ def register(app: typer.Typer) -> None:
     report.command("capture")(capture)
     report.command("recipients")(recipients)
     report.command("retention")(report_retention.retention)
+    report.command("sla")(report_sla.sla)
+    report.command("alerts")(report_alerts.alerts)
     app.add_typer(report, name="report")
 
 
@@ -53,7 +55,7 @@ def recipients(
     from tidings.settings import load
     from tidings.store import Store
 
-    between = (_moment(since), _moment(until))
+    between = (moment(since), moment(until))
     settings = load(directory, secrets=False)
     store = Store(settings.data_path / "tables")
     said = recipients_of(settings, store, load_policy(settings), subject, between)
@@ -69,7 +71,7 @@ def recipients(
     note(f"{len(said)} recipients" if said else "Nobody received anything, nothing is stored, or it has been erased.")
 
 
-def _moment(text: str) -> datetime | None:
+def moment(text: str) -> datetime | None:
     try:
         at = datetime.fromisoformat(text) if text else None
     except ValueError:

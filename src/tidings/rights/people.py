@@ -1,0 +1,110 @@
+"""What we hold of people who are about to be erased: their rows of the journal, who was told, what they are found by. No JVM.
+
+From a person to their rows the way leads through the key files, whose names say the batch; journal files whose statistics exclude those
+batches are not opened. So what is read for one person does not grow with the journal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from tidings.errors import Damaged
+from tidings.gate.decisions import decided_in
+from tidings.seal.keyfiles import KeyFiles
+from tidings.seal.keyring import Keyring, associated, open_payload
+from tidings.store import AddFile, Store
+
+COLUMNS = ["event_id", "kid", "time", "entity", "change_type", "decision", "recipients", "payload"]
+MERGES = ("identity_merge", "rekey")
+
+
+@dataclass
+class Person:
+    """One subject: the last that was said of each field, who was told of it, and which other subjects are the same person."""
+
+    tag: bytes
+    entity: str = ""
+    key: Any = None
+    fields: dict[str, Any] = field(default_factory=dict, repr=False)
+    ever: dict[str, set[str]] = field(default_factory=dict, repr=False)  # every value that a field had
+    told: set[str] = field(default_factory=set)
+    same: set[bytes] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Look:
+    """Who was found, and how many journal files were opened of how many."""
+
+    people: dict[bytes, Person]
+    opened: int
+    files: int
+
+
+def look_up(store: Store, keys: KeyFiles, ring: Keyring, tenant: str, tags: Collection[bytes]) -> Look:
+    """These people; somebody without a key row is not in the answer."""
+    held = {kid: (tag, name, key) for tag, name, kid, key in keys.about(tags)}
+    near = [f for f in store.files("journal") if _may_hold(f, {name for _, name, _ in held.values()})]
+    look = ds.field("kid").isin(pa.array(sorted(held), pa.binary()))
+    rows = store.arrow("journal", COLUMNS, files=near, filter=look).to_pylist() if held else []
+    found = {tag: Person(tag) for tag, _, _ in held.values()}
+    decided = decided_in(store.decisions)
+    for row in sorted(rows, key=lambda row: (row["time"], row["event_id"])):
+        tag, _, key = held[row["kid"]]
+        allowed = {
+            one["subscriber"] for one in decided.recipients(row | {"deadlines": None}) if one["outcome"] != "deny"
+        }
+        found[tag].told |= allowed
+        _learn(found[tag], row, _opened(row, key), (ring, tenant))
+    return Look(found, len(near), len(store.files("journal")))
+
+
+def _learn(person: Person, row: Mapping[str, Any], data: Mapping[str, Any], who: tuple[Keyring, str]) -> None:
+    ring, tenant = who
+    person.entity = row["entity"] or person.entity
+    person.key = data.get("key") if data.get("key") is not None else person.key
+    for image in (data.get("before"), data.get("after")):
+        for path, value in _flat(image) if isinstance(image, dict) else ():
+            person.fields[path] = value
+            person.ever.setdefault(path, set()).add(str(value))
+    if row["change_type"] in MERGES:
+        ends = (moved.get(end) for moved in data.get("moved") or () for end in ("from", "to"))
+        person.same |= {ring.tag(tenant, person.entity, str(end)) for end in ends if end not in (None, "")}
+
+
+def _flat(image: Mapping[str, Any], path: str = "") -> Iterable[tuple[str, Any]]:
+    for name, value in image.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{path}{name}.")
+        elif value is not None:
+            yield f"{path}{name}", value
+
+
+def _opened(row: Mapping[str, Any], key: bytes) -> dict[str, Any]:
+    if row["payload"] is None:
+        return {}
+    try:
+        plain = open_payload(key, associated("journal", row["event_id"], "payload"), row["payload"])
+    except Damaged:
+        return {}
+    data: dict[str, Any] = json.loads(plain)
+    return data
+
+
+def _may_hold(file: AddFile, names: Collection[str]) -> bool:
+    """A key file is named after its batch, which has statistics: source, generation, number."""
+    low, high = file.minimum, file.maximum
+    if any(part not in low for part in ("source", "generation", "batch")):
+        return True
+    for name in names:
+        source, generation, number, _ = name.rsplit("-", 3)
+        if all(
+            low[k] <= v <= high[k] for k, v in (("source", source), ("generation", generation), ("batch", int(number)))
+        ):
+            return True
+    return False

@@ -1,0 +1,205 @@
+"""The desk and what stands in the way of a request: holds, children, shared addresses, late words, one person where two are needed. No JVM."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from erased_history import Past, email, hashed
+from history import LANE, SECRET
+
+from tidings.rights import intake
+from tidings.rights.asks import Ask, BadAsk, Identifier, Word
+from tidings.rights.book import Request
+from tidings.rights.desk import Desk
+from tidings.seal.keyring import associated, bucket, seal_payload, subject_key
+
+ERASURE = {"flags": ["erasure"], "change_type": "delete", "operation": "delete", "recipients": []}
+
+
+@pytest.fixture
+def shop(tmp_path: Path, made: Past) -> Past:
+    return made.copied(tmp_path / "operator")
+
+
+def said_of(shop: Past, person: int, data: dict[str, Any], **row: Any) -> None:
+    """One more event of a person, with these words sealed in it."""
+    number = shop.history.batches
+    key, event = subject_key(SECRET[:-1] + bytes([number]), shop.tag(person)), f"event-{number}-{person}"
+    aad = associated("journal", event, "payload")
+    sealed = seal_payload(json.dumps(data).encode(), key, shop.settings.keyring.derive("iv"), aad)
+    shop.history.batch(0, 1, first=person, row={"payload": sealed, **row})
+
+
+def known_by(shop: Past, address: str, *people: int) -> None:
+    own = shop.settings.keyring.identifier_hash("email", address)
+    rows = []
+    for person in people:
+        said_of(
+            shop, person, {"key": {"id": person}, "before": None, "after": {"email": address}, "changed": ["email"]}
+        )
+        place = {"offset": person, "source": "crm", "generation": "g1", "batch": shop.history.batches}
+        rows.append(
+            place
+            | {"hash": own, "bucket": bucket(own, 16), "tag": shop.tag(person), "kind": "email", "entity": "customer"}
+        )
+    shop.history._commit("identities", rows, "test", 1)
+
+
+def at_work(shop: Past, rounds: int = 2) -> Desk:
+    desk = Desk(shop.settings, shop.store, shop.store.version)
+    desk.recover()
+    for _ in range(rounds):
+        desk.step()
+    return desk
+
+
+def asked(shop: Past, kind: str, address: str, assurance: str = "verified", **more: Any) -> str:
+    return intake.hand_in(
+        shop.settings, Ask(kind, (Identifier("email", address),), "rest", datetime.now(UTC), assurance, **more)
+    )
+
+
+def stands(shop: Past, name: str) -> Request:
+    return at_work(shop).book.requests[name]
+
+
+def say(shop: Past, name: str, action: str, by: str, **more: Any) -> Request:
+    intake.say(shop.settings, Word(name, action, by, "because", **more))
+    return stands(shop, name)
+
+
+def held_for(request: Request) -> str:
+    return next(step.reason for step in reversed(request.steps) if step.what == "held")
+
+
+def test_an_address_of_two_records_that_nobody_merged_is_for_a_human(shop: Past) -> None:
+    known_by(shop, "both@example.com", 1, 2)
+    name = asked(shop, "erasure", "both@example.com")
+    assert (stands(shop, name).state, held_for(stands(shop, name))) == ("review", "shared_identifier")
+    assert say(shop, name, "approve", "ann").state == "working"
+
+
+def test_records_that_were_merged_are_one_person(shop: Past) -> None:
+    known_by(shop, "both@example.com", 1, 2)
+    said_of(
+        shop,
+        1,
+        {"key": {"id": 1}, "moved": [{"field": "merged_into", "from": None, "to": "2"}]},
+        change_type="identity_merge",
+    )
+    assert stands(shop, asked(shop, "erasure", "both@example.com")).state == "working"
+
+
+def test_a_hold_ends_by_two_people(shop: Past) -> None:
+    known_by(shop, "held@example.com", 3)
+    shop.history.on_hold(3, version="9")
+    name = asked(shop, "erasure", "held@example.com")
+    assert held_for(stands(shop, name)) == "legal_hold"
+    assert say(shop, name, "approve", "ann").state == "review"
+    assert say(shop, name, "approve", "ann").state == "review", "the same person twice is one"
+    assert say(shop, name, "approve", "bob").state == "working"
+
+
+def test_a_child_is_for_a_human_and_an_opt_out_is_not(shop: Past) -> None:
+    known_by(shop, "young@example.com", 4)
+    name = asked(shop, "erasure", "young@example.com", child=True)
+    assert held_for(stands(shop, name)) == "child"
+    assert say(shop, name, "refuse", "ann").state == "refused"
+    assert stands(shop, asked(shop, "opt_out", "young@example.com", "none", child=True)).steps[-1].reason == "no_field"
+
+
+def test_a_claimed_identity_erases_nobody_until_it_is_proved(shop: Past) -> None:
+    known_by(shop, "claimed@example.com", 5)
+    name = asked(shop, "erasure", "claimed@example.com", "claimed")
+    assert stands(shop, name).state == "verifying"
+    assert say(shop, name, "verify", "mail", says={"assurance": "claimed"}).state == "verifying"
+    assert say(shop, name, "verify", "mail", says={"assurance": "verified"}).state == "working"
+
+
+def test_a_request_is_taken_back_before_it_is_carried_out_and_not_after(shop: Past) -> None:
+    known_by(shop, "back@example.com", 6)
+    name = asked(shop, "erasure", "back@example.com", "claimed")
+    assert say(shop, name, "cancel", "person").state == "cancelled"
+    shop.history.batch(0, 1, first=7, row=ERASURE, moved=False, settled=False)
+    (late,) = [one for one in at_work(shop).book.requests.values() if one.way == "source"]
+    assert late.happened("committed")
+    after = say(shop, late.id, "cancel", "person")
+    assert (after.state, after.steps[-1].what) == ("working", "word_refused")
+
+
+def test_an_exception_takes_two_people_and_ends_the_part(shop: Past) -> None:
+    shop.history.batch(0, 1, first=8, row=ERASURE, moved=False, settled=False)
+    (request,) = at_work(shop).book.requests.values()
+    tag = request.parts[LANE].tag
+    for name in [name for name in request.parts if name != LANE]:
+        for who in ("ann", "bob"):
+            say(shop, request.id, "except", who, recipient=name)
+    assert say(shop, request.id, "done", "ann", recipient=LANE, evidence="ab" * 32).parts[LANE].state == "open"
+    assert say(shop, request.id, "except", "ann", recipient=LANE).parts[LANE].state == "open"
+    assert say(shop, request.id, "except", "ann", recipient=LANE).parts[LANE].state == "open"
+    assert shop.keys.about([tag]), "its key is there while it is open"
+    over = say(shop, request.id, "except", "bob", recipient=LANE)
+    assert (over.parts[LANE].state, over.state) == ("excepted", "fulfilled")
+    assert shop.keys.about([tag]) == []
+    assert {step.actor for step in over.steps if step.details.get("recipient") == LANE} >= {"ann", "bob"}
+
+
+def test_somebody_who_was_erased_is_told_so_and_a_stranger_is_answered(shop: Past) -> None:
+    known_by(shop, "gone@example.com", 9)
+    shop.history.batch(0, 1, first=9, row=ERASURE, moved=False, settled=False)
+    (erasure,) = at_work(shop).book.requests.values()
+    assert shop.store.lookup("identities", [hashed(shop, 9)]).num_rows == 0
+    again = stands(shop, asked(shop, "access", "gone@example.com"))
+    assert (again.state, again.details["same_as"]) == ("fulfilled", erasure.id)
+    assert stands(shop, asked(shop, "access", "stranger@example.com")).state == "refused"
+    assert email(9) not in json.dumps([step.details for step in again.steps])
+
+
+def test_what_a_person_gave_is_forgotten_with_the_request(shop: Past) -> None:
+    name = asked(shop, "opt_out", "nobody@example.com", "none")
+    desk = at_work(shop)
+    request = desk.book.requests[name]
+    assert desk.asking.ask_of(request) is not None, "the letter to them is still owed"
+    intake.say(shop.settings, Word(name, "done", "ann", recipient="letter:unmatched", evidence="ab" * 32))
+    desk = at_work(shop, 3)
+    assert desk.asking.ask_of(desk.book.requests[name]) is None
+    assert desk.book.requests[name].happened("ask_forgotten")
+
+
+def test_two_asks_for_the_same_are_one(shop: Past) -> None:
+    known_by(shop, "twice@example.com", 10)
+    first = asked(shop, "erasure", "twice@example.com", "claimed")
+    second = asked(shop, "erasure", "Twice@Example.com ", "claimed")
+    assert (stands(shop, first).state, stands(shop, second).state) == ("verifying", "cancelled")
+    assert stands(shop, second).details["same_as"] == first
+
+
+def test_every_record_that_was_asked_about_goes_whichever_event_came_first(shop: Past) -> None:
+    known_by(shop, "both@example.com", 1, 2)
+    name = asked(shop, "erasure", "both@example.com")
+    say(shop, name, "approve", "ann")
+    shop.history.batch(0, 1, first=1, row=ERASURE | {"causation": name}, moved=False, settled=False)
+    assert stands(shop, name).happened("committed")
+    assert shop.keys.about([shop.tag(1), shop.tag(2)]) == []
+
+
+def test_two_events_of_one_request_for_one_subscriber_are_two_answers(shop: Past) -> None:
+    desk = at_work(shop)
+    request = Request("r", "opt_out", "rest", datetime.now(UTC))
+    base = {"way": "lane", "kid": None, "tag": None, "sealed": None, "deadline": None}
+    parts = [base | {"recipient": LANE, "event_id": "e1"}, base | {"recipient": f"{LANE}#e2", "event_id": "e2"}]
+    desk.steps.commit([desk.steps.row(request, "told", "working", parts=parts)])
+    desk.erasing.answered({("e1", LANE): ("acknowledged", ""), ("e2", LANE): ("acknowledged", "")})
+    assert desk.book.requests["r"].state == "fulfilled"
+
+
+def test_a_bad_ask_is_told_everything_at_once_and_nothing_of_the_person(shop: Past) -> None:
+    bad = Ask("forget", (Identifier("email", "x" * 400),), "rest", datetime.now(UTC), "sure", "Mars")
+    with pytest.raises(BadAsk) as caught:
+        intake.hand_in(shop.settings, bad)
+    assert [one.path for one in caught.value.problems] == ["kind", "assurance", "jurisdiction", "identifiers[0].value"]
+    assert "xxx" not in str(caught.value)

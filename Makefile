@@ -6,7 +6,7 @@ BIN := .venv/bin
 # scripts/setup leaves the Java it found here; recipes read it when they run, not when make starts.
 JAVA := export JAVA_HOME="$$(cat .venv/java-home)";
 # The longest first: two workers take file by file, and a long one begun last would keep one of them waiting.
-SUITES = $(wildcard tests/recovery tests/end_to_end tests/capture tests/house tests/conformance tests/unit)
+SUITES = $(wildcard tests/recovery tests/end_to_end tests/capture tests/house tests/conformance tests/rights tests/api tests/kit tests/unit)
 TWO = -n 2 --dist loadfile --no-loadscope-reorder
 
 help: ## list these verbs
@@ -34,5 +34,5 @@ bench: setup ## measure and compare with the recorded numbers
 
 clean: ## remove what setup, tests, demo and bench made
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build spark-warehouse metastore_db derby.log
-	rm -rf examples/*/data examples/*/drop examples/*/secrets
+	rm -rf examples/*/data examples/*/drop examples/*/secrets examples/*/tombstones.jsonl
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -134,6 +134,7 @@ class Told:
     ledger: Verified
     receipt: Verified
     vendors: dict[str, screen.Vendor]
+    requests: list[dict[str, Any]]
     seconds: float
     wrong: list[str] = field(default_factory=list)
 
@@ -269,7 +270,8 @@ def arrived(status: Status, round: int) -> list[str]:
     truths = [changes.compose(SEED, number, 0)[0] for number in range(1, round + 1)]
     wrong = []
     for source in status["sources"]:
-        name = source["name"]
+        if (name := source["name"]) == "rights":  # what people asked, which is no part of the round
+            continue
         events = sum(1 for truth in truths for event in truth.events if event.source == name)
         messages = sum(truth.messages[name] for truth in truths)
         if (source["messages"], source["events"]) != (messages, events):
@@ -283,17 +285,34 @@ def tell(folder: Path, truth: changes.Truth, held: Path, started: float) -> Told
     timeline = cast(Timeline, asked("timeline", truth.email, folder=folder))
     quarantine = cast(Quarantine, asked("quarantine", folder=folder))
     seen, wrong = compared(folder, held, time.time() - (time.monotonic() - started))
-    told = Told(truth, timeline, status, quarantine, *proved(folder, timeline), seen, time.monotonic() - started)
+    requests = asked("rights", "list", "--all", folder=folder)["requests"]
+    proofs = proved(folder, timeline)
+    told = Told(truth, timeline, status, quarantine, *proofs, seen, requests, time.monotonic() - started)
     wrong += arrived(status, truth.round)
     if not status["books"]["balanced"]:
         wrong += status["books"]["problems"] or ["the books do not balance"]
     for what, verdict in (("the ledger", told.ledger), ("the receipt of her change", told.receipt)):
         if not verdict["verified"]:
             wrong.append(f"{what} does not verify")
+    for one in told.requests:
+        if one["kind"] == "opt_out" and one["state"] != "fulfilled":
+            wrong.append(f"her request is {one['state']}")
     if len(told.heroine) != 2:
         wrong.append(f"her change was found in {len(told.heroine)} of 2 sources")
     told.wrong = wrong
     return told
+
+
+def ask(folder: Path, truth: changes.Truth) -> None:
+    """She wants no more text messages; Shopify has passed on somebody's wish to be forgotten in the round itself."""
+    said = ["rights", "ask", "opt_out", "--who", f"email:{truth.email}", "--scope", "sms", "--jurisdiction", "US-CA"]
+    tidings(*said, "--reference", f"round-{truth.round}", "-C", str(folder), quiet=True)
+    for one in asked("rights", "list", folder=folder)["requests"]:
+        if (
+            one["state"] == "review"
+        ):  # two shoppers share a phone number: a human looks, and that number is told to nobody
+            why = ["--by", "demo", "--reason", "two people share a phone number"]
+            tidings("rights", "say", one["request"], "approve", *why, "-C", str(folder), quiet=True)
 
 
 def proved(folder: Path, timeline: Timeline) -> tuple[Verified, Verified]:
@@ -327,6 +346,8 @@ def main() -> int:
             killed = run_through(folder, given.master, given.kills)
             if given.kills:
                 console.print(f"The run was killed {killed} times with SIGKILL and started again.")
+            ask(folder, truth)
+            run_through(folder, given.master, 0)
         told = tell(folder, truth, held, started)
     except Failed as error:
         console.print(f"[bold red]{error}[/]")

@@ -62,7 +62,7 @@ def opening(console: Console, truth: Truth) -> None:
 
 
 def show(console: Console, told: Told) -> None:
-    parts = [heroine(told), throttled(told), refused(told), arrivals(told), ledger(told), verdict(told)]
+    parts = [heroine(told), throttled(told), asked(told), refused(told), arrivals(told), ledger(told), verdict(told)]
     console.print(Group(*[part for part in parts if part is not None]))
 
 
@@ -111,6 +111,23 @@ def throttled(told: Told) -> Panel | None:
         f" {found.applied} applied, {found.repeated} seen again without effect, {found.twice} applied twice, {found.lost} lost.",
     ]
     return Panel("\n".join(lines), title="The throttled e-mail platform, from its own books", title_align="left")
+
+
+def asked(told: Told) -> Table:
+    table = Table(title="What people asked", title_justify="left", expand=True, caption_justify="left")
+    for name in ("request", "came by", "stands", "due", "recipients"):
+        table.add_column(name)
+    for one in told.requests:
+        states: dict[str, int] = {}
+        for part in one["recipients"]:
+            said = f"{part['state']}, by hand" if part["way"] == "task" else part["state"]
+            states[said] = states.get(said, 0) + 1
+        counted = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+        table.add_row(one["kind"], one["way"], one["state"], (one["due"] or "-")[:10], counted)
+    table.caption = (
+        "An erasure is fulfilled when everybody has acknowledged it or two people have answered for the rest."
+    )
+    return table
 
 
 def refused(told: Told) -> Table:

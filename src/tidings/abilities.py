@@ -31,5 +31,5 @@ def abilities(settings: Settings, name: str) -> Abilities:
     return Abilities(
         acks={kind: manifest.strength(kind) for kind in types},
         once=tuple(kind for kind in types if "exactly-once" in manifest.capabilities(kind).semantics),
-        rate=subscriber.rate.per_second or manifest.limits.per_second,
+        rate=subscriber.rate.per_second or manifest.limits.steady,
     )

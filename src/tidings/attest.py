@@ -17,6 +17,7 @@ ATTESTED = {
     "journal": (("source", "generation", "offset"), "recorded"),
     "attempts": (("lane", "cycle", "call"), "finished"),
     "settled": (("source", "generation", "offset"), "time"),
+    "rights_requests": (("request", "step"), "changed"),
 }
 RIGHTS = ("consent", "suppression", "delete")  # what proves a person's choice is kept longest
 
@@ -58,5 +59,6 @@ def routed(store: Store, table: str, version: int) -> dict[str, list[bytes]]:
     logs: dict[str, list[bytes]] = defaultdict(list)
     kinds = rows["change_type"].to_pylist() if extra else [""] * rows.num_rows
     for entry, moment, kind in zip(rows["entry"].to_pylist(), rows[time].to_pylist(), kinds, strict=True):
-        logs[class_log("rights" if kind in RIGHTS else "standard", moment.year)].append(entry)
+        rights = table == "rights_requests" or kind in RIGHTS
+        logs[class_log("rights" if rights else "standard", moment.year)].append(entry)
     return logs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,14 +11,16 @@ import pyarrow.compute as pc
 
 from tidings.errors import ConfigurationError
 from tidings.expiry import Expiry, Step
+from tidings.gate.retention import Schedule
 from tidings.keeping import Keeping, retention_of
+from tidings.lanes.letters import ask, dead_letters, overage
 from tidings.seal.keyfiles import KeyFiles
-from tidings.settings import load
+from tidings.settings import Settings, load
 from tidings.store import Store
 
 MANY = 64  # live files of a table beyond one a month before they are compacted
 STATE = ("last_seen", "subjects")
-ATTESTED = ("journal", "attempts", "settled")
+ATTESTED = ("journal", "attempts", "settled", "rights_requests")
 OTHERS = ("quarantine", "identities")
 REPEATABLE = 2  # the last batches of a feed may be computed again and must find what they found
 
@@ -55,7 +57,17 @@ def expire(directory: Path, store: Store, attested: Callable[[str], int | None],
             store.checkpoint(table)
             store.clean_up(table, keep_above=head)
     today = datetime.fromtimestamp(now, UTC).date()
+    expire_letters(settings, store, retention["dead_letters"], today)
     return Expiry(Keeping(settings, store, retention, attested, today)).run(now)
+
+
+def expire_letters(settings: Settings, store: Store, schedule: Schedule, today: date) -> int:
+    """End dead letters that nobody answered for within their time; the lanes attest it when they take the request up."""
+    if not schedule.named or store.version("attempts") is None:
+        return 0
+    over = overage(dead_letters(store, settings.data_path), schedule, today)
+    reason = f"open for longer than {schedule.decides(today)}"[:500]
+    return ask(settings.data_path, over, "expire", reason, f"tidings/{settings.tenant}")
 
 
 def newest_only(rows: pa.Table) -> pa.Table:

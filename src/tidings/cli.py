@@ -22,18 +22,23 @@ VERBS = {
     "timeline": "timeline",
     "explain": "explain",
     "lanes": "lanes",
+    "serve": "serve",
+    "replay": "replay",
     "dead-letters": "dead_letters",
     "conflicts": "conflicts",
+    "saga": "saga",
     "quarantine": "quarantine",
     "gate": "gate",
     "report": "report",
+    "restore": "restore",
+    "rights": "rights",
     "prove": "prove",
     "verify": "verify",
     "bench": "bench",
     "schemas": "schemas",
 }
 # The modules behind `tidings try`, which runs one step on what it is given.
-STEPS = ("try_decode", "try_detect", "try_gate", "try_deadline")
+STEPS = ("try_decode", "try_detect", "try_gate", "try_deadline", "try_filter", "try_render", "try_signal")
 
 UNEXPECTED = 70  # EX_SOFTWARE of sysexits.h
 

@@ -51,6 +51,16 @@ def _distinct(values: tuple[T, ...]) -> tuple[T, ...]:
     return values
 
 
+def _reference(value: str) -> str:
+    kind, _, name = value.partition(":")
+    if kind not in ("env", "file") or not name:
+        # The value may be the secret itself, so the message never repeats it.
+        raise Wrong(
+            "env:NAME or file:NAME", "Put the secret in a file of the secrets folder and name it.", "secret_in_clear"
+        )
+    return value
+
+
 Whole = Annotated[int, Strict()]
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 Flag = Annotated[bool, Strict()]
@@ -78,6 +88,9 @@ Jurisdiction = Annotated[
     str, Field(pattern=r"^[A-Z]{2}(-[A-Z0-9]{1,3})?$", description="an ISO 3166 code, like US, US-CA, DE, or EU")
 ]
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
+SecretRef = Annotated[
+    str, AfterValidator(_reference), Field(description="env:NAME or file:NAME (a file of the secrets folder)")
+]
 DistinctTexts = Annotated[tuple[Text, ...], AfterValidator(_distinct)]
 Scalar = str | Whole | Flag
 Basis = Annotated[

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidings.consent_check import consent_problems, consent_references
 from tidings.contract import CHANGE_TYPES, LIFE_CYCLE, SIGNAL_TYPES, Contract
 from tidings.contract_check import contract_problems, known_name
 from tidings.errors import ConfigurationError, Problem, Refused
 from tidings.kinds import EXPECTED, KINDS, OPTIONS
 from tidings.masters import masters
 from tidings.reading import listed
+from tidings.rights_shapes import Rights
+from tidings.saga_check import saga_problems
 from tidings.secret import readable_by_others, resolve
-from tidings.shapes import Operator, Source, Subscriber
+from tidings.shapes import Operator, Saga, Source, Subscriber
 from tidings.tokens import vendors
 from tidings.yaml_lines import Document, Place
 
@@ -34,6 +37,7 @@ class Folder:
     subscribers: Mapping[str, Subscriber]
     documents: Mapping[str, Document]
     broken: frozenset[str]
+    sagas: Mapping[str, Saga] = field(default_factory=dict)
 
     @property
     def change_types(self) -> set[str]:
@@ -51,6 +55,7 @@ def crosscheck(folder: Folder, *, secrets: bool) -> tuple[list[Problem], list[Pr
     problems: list[Problem] = []
     if folder.operator is not None:
         problems += _banners(folder, folder.operator)
+        problems += consent_problems(folder, folder.documents["tidings.yaml"], folder.operator)
     for name, source in folder.sources.items():
         problems += _source(folder, folder.documents[f"sources/{name}.yaml"], source)
     problems += _shared_paths(folder)
@@ -61,6 +66,8 @@ def crosscheck(folder: Folder, *, secrets: bool) -> tuple[list[Problem], list[Pr
             problems += masters(page, name, contract.masters, folder.sources)
     for name, subscriber in folder.subscribers.items():
         problems += _subscriber(folder, folder.documents[f"subscribers/{name}.yaml"], subscriber)
+    for name, saga in folder.sagas.items():
+        problems += saga_problems(folder, folder.documents[f"sagas/{name}.yaml"], saga)
     wrong, warnings = _secrets(folder, every=secrets)
     return problems + wrong, warnings
 
@@ -75,6 +82,9 @@ def _banners(folder: Folder, operator: Operator) -> Iterator[Problem]:
             yield page.problem(place, "duplicate_id", "a location id used before", "each once", "Rename it.")
     for at, one in enumerate(operator.tokenization):
         yield from known_name(page, ("tokenization", at, "vendor"), one.vendor, vendors(), "unknown_vendor")
+    if operator.rights is not None and (shopify := operator.rights.shopify) is not None and shopify.entity:
+        spot = ("rights", "shopify", "entity")
+        yield from known_name(page, spot, shopify.entity, folder.contract_names, "unknown_contract")
     kinds = {contract.kind for contract in folder.entities.values()} | folder.contract_names
     for at, subject in enumerate(operator.test_mode.subjects):
         kind, colon, key = subject.partition(":")
@@ -190,7 +200,7 @@ def _manifest(folder: Folder, page: Document, subscriber: Subscriber) -> Iterato
     except ConfigurationError as error:
         yield from error.problems
         return
-    if not subscriber.url and not manifest.url:
+    if not subscriber.url and not manifest.url and manifest.sink is None:
         yield page.problem(("url",), "missing_key", "nothing", "the address of the endpoint", "Add `url:`.")
     yield from _auth(page, subscriber, manifest)
     types = folder.change_types if "*" in subscriber.types else set(subscriber.types) & folder.change_types
@@ -199,6 +209,8 @@ def _manifest(folder: Folder, page: Document, subscriber: Subscriber) -> Iterato
 
 def _auth(page: Document, subscriber: Subscriber, manifest: Manifest) -> Iterator[Problem]:
     """A vendor that authenticates needs a secret; `auth: {kind: none}` says that this endpoint does not."""
+    from tidings.channels.auth import merged
+
     auth = subscriber.auth
     kind = manifest.auth.kind if auth is None else auth.kind
     if kind != "none" and (auth is None or auth.secret is None):
@@ -208,6 +220,12 @@ def _auth(page: Document, subscriber: Subscriber, manifest: Manifest) -> Iterato
         yield page.problem(("auth", "secret"), "unknown_key", "a secret", "none for kind none", "Remove it.")
     if auth is not None and kind == "header" and auth.header is None and manifest.auth.kind != "header":
         yield page.problem(("auth", "header"), "missing_key", "nothing", "the header's name", "Add `header:`.")
+    whole = merged(manifest.auth, auth)
+    for part in {"oauth2": ("token_url",), "sigv4": ("region", "service")}.get(whole.kind, ()):
+        if not getattr(whole, part):
+            yield page.problem(
+                ("auth", part), "missing_key", "nothing", f"a {part} for {whole.kind}", f"Add `{part}:`."
+            )
 
 
 def _semantics(page: Document, subscriber: Subscriber, manifest: Manifest, types: set[str]) -> Iterator[Problem]:
@@ -263,15 +281,32 @@ def _references(folder: Folder, *, every: bool) -> Iterator[tuple[str, Place, st
     yield "tidings.yaml", ("master_key",), folder.operator.master_key
     if not every:
         return
+    yield from consent_references(folder.operator)
     for at, alert in enumerate(folder.operator.alerts):
         if alert.secret is not None:
             yield "tidings.yaml", ("alerts", at, "secret"), alert.secret
+    if folder.operator.rights is not None:
+        yield from _rights(folder.operator.rights)
+    rights = folder.operator.rights
+    if rights is not None and (processor := rights.opendsr) is not None:
+        yield "tidings.yaml", ("rights", "opendsr", "signing_key"), processor.signing_key
+        for name, controller in processor.controllers.items():
+            yield "tidings.yaml", ("rights", "opendsr", "controllers", name, "credentials"), controller.credentials
     for name, subscriber in folder.subscribers.items():
         label = f"subscribers/{name}.yaml"
         if subscriber.auth is not None and subscriber.auth.secret is not None:
             yield label, ("auth", "secret"), subscriber.auth.secret
         if subscriber.signing_secret is not None:
             yield label, ("signing_secret",), subscriber.signing_secret
+        if subscriber.connection is not None:
+            yield label, ("connection",), subscriber.connection
+
+
+def _rights(rights: Rights) -> Iterator[tuple[str, Place, str]]:
+    if rights.identity is not None:
+        yield "tidings.yaml", ("rights", "identity", "signing_secret"), rights.identity.signing_secret
+    if rights.shopify is not None:
+        yield "tidings.yaml", ("rights", "shopify", "secret"), rights.shopify.secret
 
 
 def shelf(name: str) -> set[str]:

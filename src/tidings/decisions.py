@@ -11,6 +11,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidings.contract import Contract
+from tidings.gate import filters
+from tidings.gate.cesql import ATTRIBUTES
 from tidings.gate.cesql_columns import filter_column, journal_attributes
 from tidings.gate.decisions import DecisionTable
 from tidings.gate.loading import load_policy, operator_facts
@@ -122,9 +124,24 @@ class Decisions:
         """The subscribers' filters, compiled once: the same mapping every time, so that what is built on it is kept too."""
         if self._compiled is None:
             attributes = journal_attributes([*TABLES["journal"].fields, "policy_version"])
-            wanted = {name: one.filter for name, one in self.settings.subscribers.items() if one.filter}
-            self._compiled = {name: filter_column(text, attributes) for name, text in wanted.items()}
+            wanted = {name: one.filter for name, one in self.settings.subscribers.items() if one.filter is not None}
+            trees = {name: filters.read(said, ATTRIBUTES) for name, said in wanted.items()}
+            own = {name: filter_column(tree, attributes) for name, tree in trees.items()}
+            self._compiled = own | self._for_one(own)
         return self._compiled
+
+    def _for_one(self, own: Mapping[str, Column]) -> dict[str, Column]:
+        """What a saga takes back is told to the one subscriber that it is for."""
+        meant = {(source, name) for saga in self.settings.sagas.values() for name, source in saga.participants.items()}
+        sources = sorted({source for source, _ in meant if source in self.settings.sources})
+        if not sources:
+            return {}
+        others = ~F.col("source").isin(*sources)
+        mine = {
+            name: F.col("source").isin(*[source for source, other in meant if other == name])
+            for name in self.settings.subscribers
+        }
+        return {name: (others | F.coalesce(mine[name], F.lit(False))) & own.get(name, F.lit(True)) for name in mine}
 
     def _of_the_operator(self) -> dict[str, Column]:
         """What the folder says, whatever the event."""

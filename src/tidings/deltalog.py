@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import threading
 import time
@@ -23,6 +24,7 @@ from tidings.tables import TABLES
 # Every look at the log reads all commits after the last checkpoint again (a millisecond each, several times per commit),
 # so a short tail is worth the tenth of a second that a checkpoint takes.
 CHECKPOINT_EVERY = 32
+LOOK_EVERY_S = 60.0  # far less than a log is kept, so a name that is not there was never there
 PROPERTIES = {
     "delta.checkpointInterval": str(CHECKPOINT_EVERY),
     "delta.logRetentionDuration": "interval 7 days",
@@ -41,6 +43,7 @@ class Log:
         self._delta: DeltaTable | None = None
         self._extended = False
         self._behind = False
+        self._looked = -math.inf
         self._updates = 0
         self._actions: tuple[int, pa.Table] | None = None
         self._transactions: tuple[int, dict[str, int | None]] = (-1, {})
@@ -61,7 +64,10 @@ class Log:
         if create and not self._extended:
             self._extend()
         before = self.version
+        if self._unchanged(before):
+            return True
         self._handle.update_incremental()
+        self._looked = time.monotonic()
         if self.version < before:
             raise self._damaged(
                 "log_went_back", f"version {self.version} after version {before}", "a log that only grows"
@@ -72,6 +78,13 @@ class Log:
         if self._updates >= CHECKPOINT_EVERY:
             self._delta, self._updates = DeltaTable(str(self.root)), 0
         return True
+
+    def _unchanged(self, version: int) -> bool:
+        """By two names instead of a look through the log, which takes milliseconds."""
+        if self._behind or time.monotonic() - self._looked > LOOK_EVERY_S:
+            return False
+        here, following = (self._folder / f"{number:020d}.json" for number in (version, version + 1))
+        return here.exists() and not following.exists()
 
     def catch_up(self) -> None:
         """See at least what this process committed. What others did meanwhile makes the write fail, and is seen then."""
@@ -173,8 +186,18 @@ class Log:
 
     def referred(self) -> set[str]:
         """Folders some readable version still refers to: live files, and files compaction replaced lately."""
-        replaced = self._handle.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False)
-        return {path.split("/")[0] for path in [*self.actions()["path"].to_pylist(), *replaced]}
+        return {path.split("/")[0] for path in [*self.actions()["path"].to_pylist(), *self.replaced()]}
+
+    def replaced(self) -> list[str]:
+        """Files that were part of the table and are not any more, as far as the log still knows of them."""
+        return list(self._handle.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False))
+
+    def unlink_replaced(self) -> int:
+        gone = [path for name in self.replaced() if (path := self.root / name).exists()]
+        for path in gone:
+            path.unlink(missing_ok=True)
+            durable.sync_folder(path.parent)
+        return len(gone)
 
     def checkpoint(self) -> None:
         self._handle.create_checkpoint()

@@ -22,6 +22,7 @@ from tidings.errors import SourceStopped
 from tidings.flow import Context, contracts_of, gathered, writing
 from tidings.known import known, nothing_of
 from tidings.progress import Generations, Marks, Progress
+from tidings.rights import fence
 from tidings.seal.keyfiles import KeyFiles
 from tidings.seal.keyring import new_secret
 from tidings.settings import Settings
@@ -31,6 +32,7 @@ from tidings.stages.event import Batch
 from tidings.store import Store
 from tidings.turns import turn
 
+DESK = "desk"  # the application under which tombstones are committed
 REMEMBERED = ("last_seen", "subjects", "identities", "quarantine")
 PURPOSES = ("tag", "id", "iv", "kek", "quarantine")
 HELD = "source string, generation string, batch bigint, time timestamp, change binary"
@@ -81,7 +83,7 @@ class Emitter:
         done = self.committed()
         if done is not None and done >= number and all(self._remembered(table, number) for table in REMEMBERED):
             return
-        with turn(self.settings, self.store, self.source.name):
+        with turn(self.settings, self.store, self.source.name), fence.passing():
             folder, counts = self._emit(rows, number, size)
         shutil.rmtree(folder, ignore_errors=True)  # what was committed has been renamed into its table
         self.told(counts)
@@ -182,7 +184,10 @@ class Emitter:
         if (done := self.committed()) is None or done < number:
             self.generations.save(self.generation, number, after)
         journal = folder / "out=journal"
-        self.store.commit("journal", str(journal) if journal.exists() else None, app=self.app, version=number)
+        gated = {"tombstones": str(self.store.transaction_version("subjects", DESK))}  # as of which it was decided
+        self.store.commit(
+            "journal", str(journal) if journal.exists() else None, app=self.app, version=number, metadata=gated
+        )
         crash.point("emit.journal")
         for table in REMEMBERED:
             part = folder / f"out={table}"

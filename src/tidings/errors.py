@@ -25,10 +25,12 @@ class Problem:
     found: str
     expected: str
     what_now: str
+    shown: str = ""  # the text in question with a caret under the place, where that helps
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}" if self.line else self.file
-        return f"{where} {self.path}: found {self.found}; expected {self.expected}. {self.what_now} [{self.code}]"
+        said = f"{where} {self.path}: found {self.found}; expected {self.expected}. {self.what_now} [{self.code}]"
+        return "\n    ".join([said, *self.shown.splitlines()])
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)

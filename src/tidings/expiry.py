@@ -20,13 +20,13 @@ import pyarrow.dataset as ds
 
 from tidings import crash, durable
 from tidings.gate.retention import Duty, Schedule, classes
-from tidings.keeping import Keeping, days_of
+from tidings.keeping import LONGER, Keeping, days_of
 from tidings.lanes.attempts import policy_row, stamp, write
 from tidings.ledger.attestation import Expired
 from tidings.ledger.merkle import leaf_hash, root_of
 from tidings.parquet import AddFile
 from tidings.settings import Settings
-from tidings.store import Store, is_bare
+from tidings.store import Store, is_bare, worn
 
 LANE = "_retention"  # no subscriber can have this name
 MOST_ROWS = 2_000_000  # of one step; the rest goes in the next
@@ -49,6 +49,7 @@ class Going:
     last: str
     root: str
     feeds: dict[str, dict[str, int]] = field(default_factory=dict)
+    spares: tuple[str, ...] = ()  # change types whose rows keep their payload
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,8 @@ class Planner:
         sealed = [file for file in left if not is_bare(file)]
         # What proves an event is as old as the event or younger, so it stays while an event of that age does.
         oldest = min((days_of("journal", file)[0] for file in left), default=date.max)
-        found = [*rows, *self._table("events", "journal", sealed)]
+        found = [*rows, *self._table("events", "journal", [file for file in sealed if not worn(file)])]
+        found += self._spared([file for file in sealed if worn(file)])
         for table in ("settled", "attempts"):
             files = [file for file in self.store.files(table) if days_of(table, file)[1] < oldest]
             # What operators did is little, and the books are kept by it.
@@ -136,19 +138,34 @@ class Planner:
                 continue
             chosen.append(file)
             rows += file.rows
-        going = [self._going(table, file, classes()[name].goes == "rows") for file in chosen]
+        going = [self._going(table, file, name) for file in chosen]
         return [_step(schedule, table, days_of(table, chosen[-1])[1], going)] if chosen else []
 
-    def _going(self, table: str, file: AddFile, whole: bool) -> Going:
+    def _spared(self, files: Iterable[AddFile]) -> list[Step]:
+        """Files with payloads of longer classes alone: they go when the longest of these is over."""
+        steps = []
+        for file in files:
+            day = days_of("journal", file)[1]
+            named = [one for name in (*LONGER, "events") if (one := self.keeping.retention[name]).named]
+            if not self.keeping.spares(file) and named and all(one.over(day, self.keeping.today) for one in named):
+                schedule = max(named, key=lambda one: one.until(day) or day)
+                steps.append(_step(schedule, "journal", day, [self._going("journal", file, schedule.record_class)]))
+        return steps
+
+    def _going(self, table: str, file: AddFile, name: str) -> Going:
         feeds: dict[str, dict[str, int]] = {}
-        if table == "journal" and whole:
+        if table == "journal" and classes()[name].goes == "rows":
             found = self.store.arrow(table, ["source", "generation", "offset"], files=[file])
             found = found.group_by(["source", "generation"]).aggregate([("offset", "count"), ("offset", "max")])
             for row in found.to_pylist():
                 feeds[f"{row['source']}/{row['generation']}"] = {"rows": row["offset_count"], "upto": row["offset_max"]}
-        ids = self.store.arrow(table, [IDS[table]], files=[file])[IDS[table]].to_pylist()
+        payloads = table == "journal" and classes()[name].goes == "payload"
+        spares = self.keeping.spares(file) if payloads else ()
+        look = ds.field("payload").is_valid() if payloads and worn(file) else None
+        look = ~ds.field("change_type").isin(list(spares)) if spares else look
+        ids = self.store.arrow(table, [IDS[table]], files=[file], filter=look)[IDS[table]].to_pylist()
         low, high = (side[_moment(table)] for side in (file.minimum, file.maximum))
-        return Going(file.path, file.rows, file.size, _time(low), _time(high), _root(ids), feeds)
+        return Going(file.path, len(ids), file.size, _time(low), _time(high), _root(ids), feeds, spares)
 
     def _archives(self) -> list[Step]:
         schedule, steps = self.keeping.retention["archive"], []
@@ -195,7 +212,7 @@ class Expiry:
         if (self.store.transaction_version("attempts", LANE) or 0) < said["number"]:
             self.path.unlink()  # nobody attested it; what is over is still over
             return []
-        steps = [Step(**one | {"files": tuple(Going(**file) for file in one["files"])}) for one in said["steps"]]
+        steps = [Step(**one | {"files": tuple(_planned(file) for file in one["files"])}) for one in said["steps"]]
         allowed = [self._unheld(step) for step in steps]
         if allowed != steps:
             self._begin(allowed, now, said["number"])
@@ -210,7 +227,10 @@ class Expiry:
             free = [f for f, day in days if not any(h.covers("archive", (day, day), {source}) for h in holds)]
             return replace(step, files=tuple(free))
         live = {file.path: file for file in self.store.files(step.records)}
-        held = {path for path, file in live.items() if self.keeping.held(step.record_class, step.records, file)}
+        names = (step.record_class, *(LONGER if step.goes == "payload" else ()))
+        held = {
+            path for path, file in live.items() if any(self.keeping.held(name, step.records, file) for name in names)
+        }
         return replace(step, files=tuple(file for file in step.files if file.path not in held))
 
     def _begin(self, steps: list[Step], now: float, replaces: int = 0) -> None:
@@ -235,7 +255,7 @@ class Expiry:
         for step in steps:
             paths = {file.path for file in step.files}
             if step.goes == "payload":
-                changed += self.store.bare(step.records, paths, "payload")
+                changed += self.store.bare(step.records, {file.path: file.spares for file in step.files}, "payload")
             elif step.goes == "rows":
                 changed += self.store.remove(step.records, paths)
             else:
@@ -255,6 +275,10 @@ def made_at(path: Path) -> datetime | None:
     """When a file was claimed, from its name; None when it is not one of ours."""
     micros = path.name.partition("-")[0]
     return datetime.fromtimestamp(int(micros) / 1_000_000, UTC) if len(micros) == 16 and micros.isdigit() else None
+
+
+def _planned(said: dict[str, Any]) -> Going:
+    return Going(**said | {"spares": tuple(said.get("spares", ()))})
 
 
 def _unlinked(path: Path) -> bool:

@@ -132,9 +132,10 @@ class Feeding:
 
     def retire(self) -> None:
         """Put away the files of batches that the stream itself has recorded as done."""
-        folder = self.drop or self.pump
-        if folder is None:
+        if self.tap is not None:
             return
+        inside = inbox.Folder(self.emitter.settings.data_path / "inbox" / self.source.name)
+        folder = self.drop or self.pump or inside
         done = self.place.finished()
         for number in range(self.retired + 1, done + 1):
             folder.retire([name for name, _ in files.batch_files(self.place.checkpoint, number)])

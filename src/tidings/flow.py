@@ -24,6 +24,7 @@ from tidings.settings import Settings
 from tidings.shapes import Source
 from tidings.stages.change import AUTO, change
 from tidings.stages.conflict import compared_with_others, conflict_columns, disputed, own_view
+from tidings.stages.erased import without_erased
 from tidings.stages.event import Batch, detected, event_columns, numbered, ordered, with_known
 from tidings.stages.joint import remembered
 from tidings.stages.journal import narrowed, spread, written
@@ -86,7 +87,7 @@ def gathered(rows: DataFrame, one: DataFrame, known: Known, partitions: int) -> 
 def writing(rows: DataFrame, batch: Batch, context: Context, observe: Observers = (same, same)) -> DataFrame:
     """One frame for all tables, told apart by `out`, of gathered rows; `observe` may count changes and decided events on their way."""
     contracts = contracts_of(context.settings, context.source)
-    rows = rows.transform(own_view, contracts).transform(ordered, context.already)
+    rows = rows.transform(own_view, contracts).transform(ordered, context.already).transform(without_erased)
     rows = rows.transform(with_known, batch, contracts).transform(compared_with_others, contracts)
     rows = rows.transform(detected, contracts, batch).transform(disputed, contracts)
     rows = rows.transform(numbered).transform(remembered, contracts).transform(observe[0])

@@ -19,11 +19,17 @@ SMALL_BYTES = 16 << 20
 TARGET_BYTES = 64 << 20
 TIER = 4  # as many files of about one size are made one
 BARE = "bare-"  # files whose rows have lost their payload begin so
+KEPT = "kept-"  # and so those where only rows of classes with a longer time still have theirs
 
 
 def is_bare(file: AddFile) -> bool:
     """Have the rows of this file lost their payload?"""
     return Path(file.path).name.startswith(BARE)
+
+
+def worn(file: AddFile) -> str:
+    """How the name of a file begins whose payloads went, all or some; empty when none did."""
+    return next((prefix for prefix in (BARE, KEPT) if Path(file.path).name.startswith(prefix)), "")
 
 
 def apart(files: list[AddFile], table: Table) -> list[list[AddFile]]:
@@ -34,7 +40,7 @@ def apart(files: list[AddFile], table: Table) -> list[list[AddFile]]:
     for file in files:
         newest = file.maximum.get(table.moment)
         month = (newest.year, newest.month) if newest is not None else ()
-        parts.setdefault((month, is_bare(file), str(file.maximum.get("lane", "")).startswith("_")), []).append(file)
+        parts.setdefault((month, worn(file), str(file.maximum.get("lane", "")).startswith("_")), []).append(file)
     return list(parts.values())
 
 

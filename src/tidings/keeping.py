@@ -29,6 +29,7 @@ from tidings.store import TABLES, AddFile, Store
 
 ATTESTED = ("journal", "attempts", "settled")
 HELD = filed("legal_hold")
+LONGER = tuple(name for name, one in classes().items() if one.types)
 _FEED = ["source", "generation"]
 
 
@@ -49,6 +50,8 @@ class Keeping:
             return "the ledger has not read it yet"
         if found := self.held(record_class, table, file):
             return found
+        if table == "journal" and record_class == "proof" and (spared := self.spares(file)):
+            return f"events in it are kept longer: {', '.join(spared)}"
         if table == "journal":
             return self._events(file)
         return self._calls(file) if table == "attempts" else ""
@@ -65,6 +68,21 @@ class Keeping:
         if table == "journal" and self.people and not self.people.isdisjoint(self._values(table, file, "kid")):
             return "held: a person in it is under a legal hold"
         return ""
+
+    def spares(self, file: AddFile) -> tuple[str, ...]:
+        """Change types in this journal file whose own class keeps their payload longer, by its time or by a hold."""
+        day = days_of("journal", file)[1]
+        kept = [
+            one.types
+            for name in LONGER
+            if (one := classes()[name]) and (self._longer(name, day) or self.held(name, "journal", file))
+        ]
+        types = {kind for names in kept for kind in names}
+        return tuple(sorted(types & self._values("journal", file, "change_type"))) if types else ()
+
+    def _longer(self, name: str, day: date) -> bool:
+        schedule = self.retention[name]
+        return schedule.named and not schedule.over(day, self.today)
 
     @cached_property
     def people(self) -> frozenset[bytes]:

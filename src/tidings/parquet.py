@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
@@ -132,6 +133,16 @@ def _bounds(file: AddFile, schema: pa.Schema) -> ds.Expression | None:
         part = (ds.field(name) >= low) & (ds.field(name) <= high)
         promise = part if promise is None else promise & part
     return promise
+
+
+def steadily(read: Callable[[], pa.Table]) -> pa.Table:
+    """An erasure unlinks a file that was listed a moment ago: listed again, what it became is there."""
+    for _ in range(3):
+        try:
+            return read()
+        except FileNotFoundError:
+            time.sleep(0.01)
+    return read()
 
 
 def values(stats: Mapping[str, Any], table: Table) -> dict[str, Any]:

@@ -8,11 +8,13 @@ what is committed stays, and the next start goes on from there.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -29,12 +31,17 @@ from tidings.feed import UNREACHABLE, Feeding, source_rows
 from tidings.gate.again import Again
 from tidings.gate.rollout import read_rollout
 from tidings.jars import jars
+from tidings.lanes.bootstrap import newly
 from tidings.lanes.cycle import Cycle
 from tidings.lanes.disputes import resolutions
 from tidings.lanes.policies import attest_policy, in_force_since
+from tidings.lanes.replay import Late
 from tidings.ledger.classes import Ledger
 from tidings.lock import RunLock
 from tidings.progress import Generations
+from tidings.rights import restore
+from tidings.rights.desk import Desk
+from tidings.sagas import Sagas
 from tidings.seal.keyfiles import KeyFiles
 from tidings.session import session
 from tidings.settings import Settings
@@ -76,6 +83,7 @@ class Runner:
             )
         with RunLock(data):
             self.store = Store(data / "tables")
+            restore.ready(self.settings, self.store)
             self.spark = session(data, master=self.master, slots=self.settings.run.slots, jars=jars(self.settings))
             try:
                 with ledger_of(self.settings) as ledger:
@@ -89,17 +97,13 @@ class Runner:
         self.ledger = ledger
         self.cycle = self._gated()
         self.feeds = [self._feeding(source) for source in self.settings.sources.values()]
-        self.watch = Watch(self.settings)
+        self.watch = Watch(self.settings, self.store)
+        self.sagas = Sagas(self.settings, self.store)
+        self.desk = Desk(self.settings, self.store, ledger.position)
+        self.desk.recover()
+        self.watch.others.append(lambda: self.desk.rounds.causes(datetime.now(UTC)))
         advance(self.store, ledger)
-        hands = [
-            threading.Thread(target=self._hand, args=(work, pause), name=name, daemon=True)
-            for name, work, pause in (
-                ("lanes", self._deliver, 0.05),
-                ("ledger", lambda: advance(self.store, ledger), 0.1),
-                ("care", self._care, MAINTAIN_EVERY_S),
-                *((feed.source.name, feed.pump.step, 0.05) for feed in self.feeds if feed.pump),
-            )
-        ]
+        hands = self._hands()
         try:
             for hand in hands:  # what is owed does not wait for the plans of the sources
                 hand.start()
@@ -117,8 +121,24 @@ class Runner:
             for hand in hands:
                 hand.join(timeout=120)
             self.cycle.close()
+            with contextlib.suppress(Exception):  # an alert that fails must not hide why the run ended
+                self.watch.look(self.cycle, self.failure)
             if self.failure is None:
                 advance(self.store, ledger)
+
+    def _hands(self) -> list[threading.Thread]:
+        work: list[tuple[str, Callable[[], object], float]] = [
+            ("lanes", self._deliver, 0.05),
+            ("ledger", lambda: advance(self.store, self.ledger), 0.1),
+            ("care", self._care, MAINTAIN_EVERY_S),
+            ("watch", lambda: self.watch.look(self.cycle), 1.0),
+            ("desk", self.desk.step, 0.2),
+        ]
+        work += [("sagas", self.sagas.step, 1.0)] if self.settings.sagas else []
+        work += [(feed.source.name, feed.pump.step, 0.05) for feed in self.feeds if feed.pump]
+        return [
+            threading.Thread(target=self._hand, args=(do, pause), name=name, daemon=True) for name, do, pause in work
+        ]
 
     def _gated(self) -> Cycle:
         """The lanes behind the gate; a policy that is new is on record before anything is decided with it."""
@@ -129,7 +149,8 @@ class Runner:
         resolved = partial(resolutions, self.settings.data_path)
         again = Again(self.store, self.decisions.table, resolved, in_force_since(self.store))
         keyring = self.settings.keyring
-        return Cycle(self.spark, self.store, self.settings, keyring, regate=again, redecide=again.deferred)
+        late = Late(newly(again), again.newly)
+        return Cycle(self.spark, self.store, self.settings, keyring, regate=again, redecide=again.deferred, late=late)
 
     def _hand(self, work: Callable[[], object], pause: float) -> None:
         while not self.stop.is_set():
@@ -154,7 +175,6 @@ class Runner:
             self.ledger.position,
         )
         self.store.sweep()
-        self.watch.look(self.cycle)
 
     def _supervise(self, until_idle: bool, patience: float) -> None:
         quiet_since: float | None = None
@@ -181,7 +201,9 @@ class Runner:
             return False
         if any(feed.waiting() for feed in self.feeds):
             return False
-        return self.cycle.idle(patience) and not behind(self.store, self.ledger)
+        return (
+            self.cycle.idle(patience) and not behind(self.store, self.ledger) and self.sagas.idle() and self.desk.idle()
+        )
 
     def _check(self, feed: Feeding) -> None:
         """A query that ended by itself ended because of an error; say which, without a Java trace."""

@@ -24,8 +24,9 @@ from tidings.crosscheck import Folder, crosscheck
 from tidings.errors import ConfigurationError, Problem, Refused
 from tidings.policy import Policies
 from tidings.reading import M, into
+from tidings.rights_shapes import Rights
 from tidings.secret import Secret, resolve
-from tidings.shapes import Alert, Banner, NetworkRules, Operator, RunLimits, Source, Subscriber, TestMode
+from tidings.shapes import Alert, Banner, NetworkRules, Operator, RunLimits, Saga, Source, Subscriber, TestMode
 
 if TYPE_CHECKING:
     from tidings.seal.keyring import Keyring
@@ -56,6 +57,7 @@ class Settings:
     policies: Policies
     warnings: tuple[Problem, ...] = ()
     documents: Mapping[str, yaml_lines.Document] = field(default_factory=dict, repr=False, compare=False)
+    sagas: Mapping[str, Saga] = field(default_factory=dict)
 
     @property
     def tenant(self) -> str:
@@ -112,6 +114,11 @@ class Settings:
         return frozenset(one.vendor for one in self.operator.tokenization)
 
     @property
+    def rights(self) -> Rights:
+        """How requests of people are handled; what is not declared is as usual."""
+        return self.operator.rights or Rights()
+
+    @property
     def run(self) -> RunLimits:
         return self.operator.run
 
@@ -135,7 +142,8 @@ class Settings:
     def secrets_of(self, name: str) -> dict[str, str]:
         """The values of one subscriber's references, for opening its channel and for nothing else."""
         subscriber = self.subscribers[name]
-        references = (subscriber.auth.secret if subscriber.auth else None, subscriber.signing_secret)
+        own = subscriber.auth.secret if subscriber.auth else None
+        references = (own, subscriber.signing_secret, subscriber.connection)
         return {reference: self.secret(reference).reveal() for reference in references if reference}
 
     @cached_property
@@ -196,6 +204,7 @@ def examine(directory: str | Path, *, secrets: bool = True) -> tuple[Settings | 
         sources=reader.shelf("sources", Source),
         entities=reader.shelf("entities", Contract),
         subscribers=reader.shelf("subscribers", Subscriber),
+        sagas=reader.shelf("sagas", Saga) if (root / "sagas").is_dir() else {},
         documents=reader.documents,
         broken=frozenset(reader.broken),
     )
@@ -204,8 +213,19 @@ def examine(directory: str | Path, *, secrets: bool = True) -> tuple[Settings | 
     problems = sorted({*reader.problems, *wrong})
     if operator is None:
         return None, problems
-    parts = (folder.sources, folder.entities, folder.subscribers, policies)
-    return Settings(root, operator, *parts, tuple(sorted(warnings)), reader.documents), problems
+    parts = (with_rights(folder.sources, folder.entities, operator), folder.entities, folder.subscribers, policies)
+    return Settings(root, operator, *parts, tuple(sorted(warnings)), reader.documents, folder.sagas), problems
+
+
+def with_rights(
+    sources: Mapping[str, Source], entities: Mapping[str, Contract], operator: Operator
+) -> Mapping[str, Source]:
+    """With the inbox that requests of people become messages in, where the folder declares `rights:`."""
+    people = {name: name for name, contract in entities.items() if contract.identifiers}
+    if operator.rights is None or not people or "rights" in sources:
+        return sources
+    made = Source(name="rights", kind="inbox", dialect="change_table", entities=people, banner=operator.banners[0].id)
+    return {**sources, "rights": made}
 
 
 class _FolderReader:

@@ -16,25 +16,18 @@ from tidings.contract import (
     Name,
     Number,
     Scalar,
+    SecretRef,
     Text,
     TypeName,
     Whole,
     Wrong,
 )
 from tidings.kinds import KINDS
+from tidings.matters import Kind, Severity
+from tidings.rights_shapes import Rights
 
 Semantics = Literal["at-most-once", "at-least-once", "exactly-once"]
-ALERTS = ("deadline_at_risk", "breaker_open", "dead_letters", "silent_source")
-
-
-def _reference(value: str) -> str:
-    kind, _, name = value.partition(":")
-    if kind not in ("env", "file") or not name:
-        # The value may be the secret itself, so the message never repeats it.
-        raise Wrong(
-            "env:NAME or file:NAME", "Put the secret in a file of the secrets folder and name it.", "secret_in_clear"
-        )
-    return value
+ALERTS: tuple[Kind | Severity, ...] = ("P0", "P1", "P2", "P3")
 
 
 def _address(value: str) -> str:
@@ -72,9 +65,6 @@ def _locale(value: str) -> str:
     return value
 
 
-SecretRef = Annotated[
-    str, AfterValidator(_reference), Field(description="env:NAME or file:NAME (a file of the secrets folder)")
-]
 Url = Annotated[str, Field(max_length=2000, description="an address like https://host/path"), AfterValidator(_address)]
 Locale = Annotated[str, Field(max_length=35, description="a language tag like en-US"), AfterValidator(_locale)]
 Network = Annotated[str, Field(description="a network like 10.0.0.0/8"), AfterValidator(_network)]
@@ -130,7 +120,7 @@ class WebhookAlert(Model):
     kind: Literal["webhook"]
     url: Url
     secret: SecretRef | None = None
-    on: tuple[Literal["deadline_at_risk", "breaker_open", "dead_letters", "silent_source"], ...] = ALERTS  # type: ignore[assignment]
+    on: Annotated[tuple[Kind | Severity, ...], Field(description="kinds of alert, or severities P0 to P4")] = ALERTS
 
 
 class EmailAlert(Model):
@@ -139,7 +129,7 @@ class EmailAlert(Model):
     from_: Annotated[Text, Field(alias="from")]
     to: Annotated[tuple[Text, ...], Field(min_length=1)]
     secret: SecretRef | None = None
-    on: tuple[Literal["deadline_at_risk", "breaker_open", "dead_letters", "silent_source"], ...] = ALERTS  # type: ignore[assignment]
+    on: Annotated[tuple[Kind | Severity, ...], Field(description="kinds of alert, or severities P0 to P4")] = ALERTS
 
 
 Alert = Annotated[WebhookAlert | EmailAlert, Field(discriminator="kind")]
@@ -200,9 +190,13 @@ class Operator(Model):
     master_key: SecretRef
     test_mode: TestMode = TestMode()
     alerts: tuple[Alert, ...] = ()
+    runbooks: Annotated[Text, Field(description="where the runbooks are, in front of their file names")] = (
+        "docs/runbooks"
+    )
     network: NetworkRules = NetworkRules()
     tokenization: tuple[Tokenization, ...] = ()
     run: RunLimits = RunLimits()
+    rights: Rights | None = None
 
 
 class Source(Model):
@@ -249,10 +243,26 @@ class Source(Model):
 
 
 class Auth(Model):
-    kind: Annotated[Literal["bearer", "basic", "header", "none"], Field(description="bearer, basic, header or none")]
+    """How the subscriber's secret is shown; what is left out is as the manifest says."""
+
+    kind: Annotated[
+        Literal["bearer", "basic", "header", "query", "oauth2", "hmac", "sigv4", "google", "none"],
+        Field(description="bearer, basic, header, query, oauth2, hmac, sigv4, google or none"),
+    ]
     secret: SecretRef | None = None
     header: Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$", description="a header name")] | None = None
+    prefix: str | None = None
+    param: Annotated[Text, Field(description="query: the parameter's name")] | None = None
     user: Text | None = None
+    token_url: Annotated[Text, Field(description="oauth2, google: where tokens are given out")] | None = None
+    scope: Text | None = None
+    audience: Text | None = None
+    credentials: Annotated[Literal["body", "basic"], Field(description="oauth2: body or basic")] | None = None
+    signs: Annotated[Text, Field(description="hmac: a text of {method} {path} {query} {body} …")] | None = None
+    algorithm: Annotated[Literal["sha256", "sha512", "sha1"], Field(description="sha256, sha512 or sha1")] | None = None
+    encoding: Annotated[Literal["hex", "base64"], Field(description="hex or base64")] | None = None
+    region: Text | None = None
+    service: Text | None = None
 
 
 class Rate(Model):
@@ -271,6 +281,7 @@ class Subscriber(Model):
     url: Url | None = None
     auth: Auth | None = None
     signing_secret: SecretRef | None = None
+    connection: Annotated[SecretRef, Field(description="of a server: where it is, user and password")] | None = None
     vars: dict[Name, Scalar] = Field(default_factory=dict)
     role: Annotated[
         Literal["marketing", "service", "analytics", "ads", "loyalty", "warehouse", "agent"],
@@ -306,6 +317,8 @@ class Subscriber(Model):
         Field(description="how it reaches people: email, sms, phone, push, post, ads"),
     ] = ()
     certifications: Annotated[tuple[Name, ...], Field(description="like soc2, iso27001, pci-dss")] = ()
+    owner: Annotated[Text, Field(description="who answers for it, a team rather than a person")] | None = None
+    runbook: Annotated[Text, Field(description="where it is written what to do when it fails")] | None = None
     onward: Annotated[tuple[Text, ...], Field(description="who it passes the data on to, as it has told you")] = ()
     types: Annotated[tuple[TypeName | Literal["*"], ...], Field(min_length=1, description='change types, or ["*"]')] = (
         "*",
@@ -313,7 +326,13 @@ class Subscriber(Model):
     entities: Annotated[tuple[Name | Literal["*"], ...], Field(min_length=1, description='contracts, or ["*"]')] = (
         "*",
     )
-    filter: Annotated[Text, Field(description="a CESQL expression")] | None = None
+    filter: (
+        Annotated[
+            Text | dict[str, Any] | list[Any],
+            Field(description="a CESQL expression, or CloudEvents Subscriptions dialects such as {exact: {type: …}}"),
+        ]
+        | None
+    ) = None
     semantics: Annotated[
         dict[TypeName, Semantics],
         Field(description="default or a change type → at-most-once, at-least-once, exactly-once"),
@@ -333,3 +352,19 @@ class Subscriber(Model):
     def sla_for(self, change_type: str) -> float:
         """Seconds from the change to the acknowledgement."""
         return self.sla.get(change_type, self.sla.get("default", 900.0))
+
+
+ASK = "ask:"  # the name of a message that a person's request became; the request follows
+SAGA = "saga:"  # the name of a message that takes something back begins so; the event that it takes back follows
+HUMAN = "human"
+
+
+class Saga(Model):
+    """sagas/NAME.yaml: a change that several subscribers must take together, and how each takes it back."""
+
+    name: str = Field(default="", exclude=True, json_schema_extra={"internal": True})
+    of: Annotated[TypeName, Field(description="the change type, like identity_merge")]
+    participants: Annotated[
+        dict[Name, Name],
+        Field(min_length=2, description="subscriber → the inbox source that carries what is taken back, or human"),
+    ]

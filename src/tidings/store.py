@@ -22,11 +22,23 @@ from deltalake.transaction import AddAction, RemoveAction
 from tidings import crash, durable
 from tidings.deltalog import Log
 from tidings.errors import Damaged, Refused
-from tidings.grouping import BARE, SMALL_BYTES, TARGET_BYTES, apart, grouped, is_bare, placed, sliced, tiered
-from tidings.parquet import AddFile, dataset, describe, holding, write
+from tidings.grouping import (
+    BARE,
+    KEPT,
+    SMALL_BYTES,
+    TARGET_BYTES,
+    apart,
+    grouped,
+    is_bare,
+    placed,
+    sliced,
+    tiered,
+    worn,
+)
+from tidings.parquet import AddFile, dataset, describe, holding, steadily, write
 from tidings.tables import SPARK_SETTINGS, TABLES
 
-__all__ = ["SPARK_SETTINGS", "TABLES", "AddFile", "Store", "is_bare"]
+__all__ = ["SPARK_SETTINGS", "TABLES", "AddFile", "Store", "is_bare", "worn"]
 
 SWEEP_AFTER_S = 3600
 WRITING_S = 86_400
@@ -130,17 +142,24 @@ class Store:
         filter: Any = None,
     ) -> pa.Table:
         """Rows without a JVM. `filter` is a pyarrow expression; files whose statistics exclude it are not opened."""
-        wanted = self.files(table) if files is None else list(files)
-        return dataset(wanted, self._log(table).arrow_schema()).to_table(
-            columns=list(columns) if columns else None, filter=filter
-        )
 
-    def lookup(self, table: str, values: Collection[bytes]) -> pa.Table:
-        """Rows whose key is one of these; what is read grows with the values, hardly with the table."""
+        def read() -> pa.Table:
+            wanted, named = self.files(table) if files is None else list(files), list(columns) if columns else None
+            return dataset(wanted, self._log(table).arrow_schema()).to_table(columns=named, filter=filter)
+
+        return steadily(read)
+
+    def lookup(self, table: str, values: Collection[bytes], files: Iterable[AddFile] | None = None) -> pa.Table:
+        """Rows whose key is one of these, of all files or some; what is read grows with the values, hardly with the table."""
         key = TABLES[table].key
         assert key, f"{table} has no key"
-        near = holding([f.path for f in self.files(table)], self._log(table).arrow_schema(), key, values)
-        return near.to_table(filter=ds.field(key).isin(pa.array(sorted(values), pa.binary())))
+
+        def read() -> pa.Table:
+            paths = [f.path for f in (self.files(table) if files is None else files)]
+            near = holding(paths, self._log(table).arrow_schema(), key, values)
+            return near.to_table(filter=ds.field(key).isin(pa.array(sorted(values), pa.binary())))
+
+        return steadily(read)
 
     def compact(
         self,
@@ -197,15 +216,35 @@ class Store:
                     log.overtaken(error)
         return 0
 
-    def bare(self, table: str, paths: Collection[str], column: str) -> int:
-        """Write these files again without the values of a column, as far as they are still in the table."""
+    def rewritten(self, table: str, files: Iterable[AddFile], reduce: Callable[[pa.Table], pa.Table]) -> None:
+        """Write these files again, each by itself; when others rewrite them at the same time, what they became is written again."""
+        for file in files:
+            while file.path in {one.path for one in self.files(table)} and not self._rewrite(table, [file], reduce):
+                time.sleep(0.01)
 
-        def blank(rows: pa.Table) -> pa.Table:
-            at = rows.schema.get_field_index(column)
-            return rows.set_column(at, rows.schema.field(at), pa.nulls(rows.num_rows, rows.schema.field(at).type))
+    def unlink_replaced(self, table: str) -> int:
+        """Delete files that no live version holds, at once. Whoever opened one keeps it; whoever only listed it lists again."""
+        log = self._log(table)
+        with log.lock:
+            return log.unlink_replaced() if log.refresh() else 0
 
-        live = [f for f in self.files(table) if f.path in paths]
-        return sum(self._rewrite(table, [file], blank, BARE) for file in live)
+    def bare(self, table: str, paths: Mapping[str, Collection[str]], column: str, by: str = "change_type") -> int:
+        """Write these files again without the values of a column, as far as they are still in the table.
+
+        Rows whose `by` is among those that the path names keep theirs.
+        """
+
+        def blank(spared: Collection[str]) -> Callable[[pa.Table], pa.Table]:
+            def without(rows: pa.Table) -> pa.Table:
+                at = rows.schema.get_field_index(column)
+                stays = pc.fill_null(pc.is_in(rows[by], pa.array(sorted(spared), pa.string())), False)
+                values = pc.if_else(stays, rows[column], pa.scalar(None, rows.schema.field(at).type))
+                return rows.set_column(at, rows.schema.field(at), values)
+
+            return without
+
+        live = [(f, paths[f.path]) for f in self.files(table) if f.path in paths]
+        return sum(self._rewrite(table, [f], blank(spared), KEPT if spared else BARE) for f, spared in live)
 
     def checkpoint(self, table: str) -> None:
         """Fold the log into one file. Commits do this by themselves; maintenance may do it before a backup."""
@@ -300,7 +339,7 @@ class Store:
         folder = Path(self.fresh(table))
         folder.mkdir()
         kept = ((reduce(part) if reduce else part).sort_by(sort) for part in parts)
-        prefix = prefix or (BARE if is_bare(group[0]) else "part-")
+        prefix = prefix or (worn(group[0]) or "part-")
         write(kept, folder / f"{prefix}0.parquet", TABLES[table])
         actions: list[AddAction | RemoveAction] = [*self._durable(table, folder)]
         for action in actions:

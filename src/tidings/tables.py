@@ -112,7 +112,9 @@ TABLES: Mapping[str, Table] = {
         "lane string, cycle bigint, call string, subscriber string, channel string, intent boolean, started timestamp,"
         " finished timestamp, status int, latency_ms bigint, strength string, digest string,"
         " members array<struct<source:string,generation:string,offset:bigint,event_id:string,subject:binary,"
-        "change_type:string,attempt:int,result:string,code:string,next_due:timestamp,final:string>>, entry binary",
+        "change_type:string,attempt:int,result:string,code:string,next_due:timestamp,final:string,"
+        "ack:string,reference:string>>, entry binary,"
+        " exchanges array<struct<event_id:string,sealed:binary>>, predicted array<timestamp>",
         statistics=("lane", "cycle", "started", "finished"),
         sort=("lane", "cycle", "started"),
         moment="finished",
@@ -129,9 +131,11 @@ TABLES: Mapping[str, Table] = {
         sort=("source", "generation", "batch"),
     ),
     "rights_requests": Table(
-        "request string, kind string, state string, tag binary, jurisdiction string, regime string, opened timestamp,"
-        " due timestamp, changed timestamp, step bigint, reason string, kid binary, key_file string, capsule binary,"
-        " entry binary",
+        "request string, step bigint, what string, kind string, state string, previous string, way string,"
+        " jurisdiction string, regulation string, assurance string, opened timestamp, due timestamp, changed timestamp,"
+        " actor string, reason string, details map<string,string>, fingerprint binary, tags array<binary>,"
+        " hashes array<binary>, parts array<struct<recipient:string,way:string,event_id:string,kid:binary,tag:binary,"
+        "sealed:binary,deadline:timestamp>>, kid binary, key_file string, sealed binary, entry binary",
         statistics=("opened", "due", "changed"),
         sort=("opened", "changed"),
     ),

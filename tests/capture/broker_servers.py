@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
-def program(name: str) -> str:
+def program(name: str, package: str = "") -> str:
     """The path of a server; installed from Debian when that is possible and it is missing."""
     if not shutil.which(name) and os.geteuid() == 0 and shutil.which("apt-get"):
         env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
         wait = ["-o", "DPkg::Lock::Timeout=300"]
         subprocess.run(["apt-get", *wait, "update", "-q"], check=False, timeout=300, env=env, **QUIET)
-        install = ["apt-get", *wait, "install", "-qy", "--no-install-recommends", name]
+        install = ["apt-get", *wait, "install", "-qy", "--no-install-recommends", package or name]
         subprocess.run(install, check=False, timeout=900, env=env, **QUIET)
     found = shutil.which(name)
     if not found:

@@ -44,7 +44,7 @@ SASL = """\
 sasl.enabled.mechanisms=PLAIN
 sasl.mechanism.inter.broker.protocol=PLAIN
 listener.name.clients.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\
-  username="tidings" password="{password}" user_tidings="{password}";
+  username="{user}" password="{password}" user_{user}="{password}";
 """
 
 
@@ -98,6 +98,7 @@ class Broker:
     classpath: str
     port: int
     password: str = ""
+    user: str = "tidings"
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -112,21 +113,23 @@ class Broker:
         login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
         return (
             f"bootstrap.servers={self.address}\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
-            f'sasl.jaas.config={login} username="tidings" password="{self.password}";\n'
+            f'sasl.jaas.config={login} username="{self.user}" password="{self.password}";\n'
         )
 
     def client(self, **more: Any) -> dict[str, Any]:
         """The same for the Python client."""
-        login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "tidings"}
+        login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": self.user}
         own = {"bootstrap.servers": self.address, **more}
         return own | login | {"sasl.password": self.password} if self.password else own
 
     def prepare(self) -> None:
         protocol = "SASL_PLAINTEXT" if self.password else "PLAINTEXT"
         text = PROPERTIES.format(port=self.port, controller=free_port(), folder=self.folder, protocol=protocol)
-        text += SASL.format(password=self.password) if self.password else ""
+        text += SASL.format(user=self.user, password=self.password) if self.password else ""
         (self.folder / "server.properties").write_text(text)
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:].rstrip(
+            "="
+        )  # a dash first is an option
         self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", "server.properties").wait(120)
 
     def start(self) -> None:
@@ -211,14 +214,14 @@ class Broker:
 
 
 @contextmanager
-def broker(password: str = "") -> Iterator[Broker | None]:
+def broker(password: str = "", user: str = "tidings", port: int = 0) -> Iterator[Broker | None]:
     """A running broker; None when it cannot be had."""
     jars = broker_jars()
     if jars is None:
         yield None
         return
     folder = Path(tempfile.mkdtemp(prefix="tidings-kafka-"))
-    one = Broker(folder, os.pathsep.join(map(str, jars)), free_port(), password)
+    one = Broker(folder, os.pathsep.join(map(str, jars)), port or free_port(), password, user)
     try:
         one.prepare()
         one.start()

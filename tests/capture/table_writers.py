@@ -124,8 +124,8 @@ def judged(one: Small, committed: list[Told]) -> None:
     found = [event.marker for event in history.journal]
     assert len(found) == len(set(found)), "a change came twice"
     wanted = {told.mail: told for told in committed}
-    assert set(wanted) - set(found) == set(), "changes are missing"
-    assert set(found) - set(wanted) == set(), "changes that were never committed"
+    assert sorted(set(wanted) - set(found)) == [], "changes are missing"
+    assert sorted(set(found) - set(wanted)) == [], "changes that were never committed"
     known = {event.event_id: event.marker for event in history.journal}
     met: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for arrival in history.arrivals:

@@ -69,6 +69,21 @@ def test_a_number_that_appears_late_is_waited_for(postgresql: str, outbox: Outbo
         assert outbox.latest(end) == end
 
 
+def test_rows_that_are_held_back_are_unread_unless_who_holds_them_takes_too_long(
+    postgresql: str, outbox: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with psycopg.connect(postgresql) as slow, psycopg.connect(postgresql) as quick:
+        start = outbox.first()
+        assert not outbox.unread(start)
+        tell(slow, "first")
+        assert not outbox.unread(start)  # nothing is committed yet
+        tell(quick, "second")
+        quick.commit()
+        assert (outbox.latest(start) == start, outbox.unread(start)) == (True, True)
+        monkeypatch.setattr(change_table, "PATIENCE_S", 0)
+        assert not outbox.unread(start)
+
+
 def test_a_number_that_never_appears_holds_nobody_up(postgresql: str, outbox: Outbox) -> None:
     with psycopg.connect(postgresql) as gone, psycopg.connect(postgresql) as quick:
         start = outbox.first()

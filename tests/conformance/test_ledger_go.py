@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.rights.certificate_story import whole
 from tidings.ledger.log import Log
 from tidings.ledger.note import Checkpoint
 from tidings.ledger.tiles import WIDTH, tile_path
+from tidings.rights.certificate_archive import unpack
 
 SEED = bytes(range(32))
 ORIGIN = "example.com/ledger/standard/2026"
@@ -30,7 +32,8 @@ def verifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build = tmp_path_factory.mktemp("go")
     shutil.copytree(toolchain / "src/cmd/vendor/golang.org/x/mod", build / "mod")
     (build / "mod" / "go.mod").write_text(GO_MOD.format(name="golang.org/x/mod"))
-    shutil.copy(Path(__file__).parent / "go_verifier" / "main.go", build)
+    for source in (Path(__file__).parent / "go_verifier").glob("*.go"):
+        shutil.copy(source, build)
     needs = "\nrequire golang.org/x/mod v0.0.0\n\nreplace golang.org/x/mod => ./mod\n"
     (build / "go.mod").write_text(GO_MOD.format(name="verifier") + needs)
     surroundings = {"GOPROXY": "off", "GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local", "GOROOT": str(toolchain)}
@@ -135,3 +138,21 @@ def test_go_refuses_every_damaged_log(verifier: Path, tmp_path: Path) -> None:
     assert accepted == []
     assert tried >= DAMAGES * 0.9
     assert accepts(verifier, folder, vkey)
+
+
+def test_go_accepts_a_certificate_and_refuses_a_damaged_one(verifier: Path, tmp_path: Path) -> None:
+    story = whole(tmp_path / "operator")
+    files = unpack(story.issue().archive)
+    for name, data in files.items():
+        (tmp_path / "unpacked" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "unpacked" / name).write_bytes(data)
+    command = [verifier, "certificate", tmp_path / "unpacked", story.key]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    count = sum(name.startswith("entries/") and name.endswith(".tlog") for name in files)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, f"{count} entries\n", "")
+    for name in ("entries/0001.json", "heads/0001.tlog", "checkpoint", "certificate.pdf", "manifest.note"):
+        path = tmp_path / "unpacked" / name
+        kept = path.read_bytes()
+        path.write_bytes(kept[:-9] + bytes([kept[-9] ^ 1]) + kept[-8:])
+        assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 1, name
+        path.write_bytes(kept)

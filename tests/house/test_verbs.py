@@ -11,6 +11,7 @@ import typer
 from source_tree import PACKAGE
 
 from tidings.cli import STEPS, VERBS, application
+from tidings.verbs import lanes, rights
 from tidings.verbs.gate import PARTS
 
 
@@ -33,7 +34,11 @@ def test_every_verb_module_is_listed() -> None:
     modules = {
         path.stem for path in (PACKAGE / "verbs").glob("*.py") if "def register(" in path.read_text(encoding="utf-8")
     }
-    assert modules == {*VERBS.values(), *STEPS, *(part.__name__.rpartition(".")[2] for part in PARTS)}
+    assert modules == {
+        *VERBS.values(),
+        *STEPS,
+        *(part.__name__.rpartition(".")[2] for part in (*PARTS, *lanes.PARTS, *rights.PARTS)),
+    }
 
 
 def test_a_verb_is_named_as_it_is_listed() -> None:

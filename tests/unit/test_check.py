@@ -105,6 +105,26 @@ def test_vars_the_manifest_does_not_know_are_a_problem_at_their_line(folder: Pat
     assert [(p.line, p.path, p.code) for p in caught.value.problems] == [(12, path, "subscriber_settings")]
 
 
+AUTHS = [
+    ("{kind: oauth2, secret: file:pair.key}", "auth.token_url", "missing_key"),
+    ("{kind: sigv4, secret: file:pair.key, region: eu-central-1}", "auth.service", "missing_key"),
+    ("{kind: oauth2, secret: file:hook.key, token_url: /token}", "auth.secret", "subscriber_settings"),
+    ("{kind: google, secret: file:pair.key}", "auth.secret", "subscriber_settings"),
+    ("{kind: magic, secret: file:pair.key}", "auth.kind", "wrong_value"),
+]
+
+
+@pytest.mark.parametrize(("auth", "path", "code"), AUTHS)
+def test_a_scheme_says_what_it_lacks(folder: Path, auth: str, path: str, code: str) -> None:
+    (folder / "secrets/pair.key").write_text("id:key")
+    hook = folder / "subscribers/hook.yaml"
+    hook.write_text(hook.read_text() + f"auth: {auth}\n")
+    with pytest.raises(ConfigurationError) as caught:
+        verified(folder)
+    assert [(p.path, p.code) for p in caught.value.problems] == [(path, code)]
+    assert "id:key" not in str(caught.value)
+
+
 def test_semantics_the_vendor_cannot_carry_are_refused(folder: Path) -> None:
     """An agent's inbox remembers nothing, so a repeat there is a second effect."""
     hook = folder / "subscribers/hook.yaml"
@@ -211,7 +231,7 @@ def test_schemas_are_written_where_the_files_point(folder: Path, capsys: pytest.
     (folder / "schemas/source.schema.json").unlink()
     code, out, _ = run(capsys, "schemas", "-C", str(folder), "--json")
     assert code == 0
-    assert len(json.loads(out)["written"]) == 5
+    assert len(json.loads(out)["written"]) == 6
     assert (folder / "schemas/source.schema.json").is_file()
 
 

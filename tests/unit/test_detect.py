@@ -173,9 +173,11 @@ def test_a_repeat_and_a_clock_ahead(spark: SparkSession, settings: Settings) -> 
 
 
 def test_the_same_message_has_the_same_id(spark: SparkSession, settings: Settings) -> None:
-    line = message(1, "u", image(1), image(1, tier="gold"))
-    one, two = told(spark, settings, [line]), told(spark, settings, [message(9, "c", None, image(9)), line])
+    """In its place; delivered again elsewhere it is the same change, which is how it is recognised and makes no second event."""
+    line, other = message(1, "u", image(1), image(1, tier="gold")), message(9, "c", None, image(9))
+    one, two, elsewhere = (told(spark, settings, lines) for lines in ([line], [line, other], [other, line]))
     assert of(one, 1)[0]["event_id"] == of(two, 1)[0]["event_id"]
+    assert of(one, 1)[0]["change"] == of(elsewhere, 1)[0]["change"]
     assert of(one, 1)[0]["event_id"][14] == "7"
 
 

@@ -19,9 +19,11 @@ from tidings.ledger.attestation import (
     Acknowledged,
     ConflictResolved,
     Erased,
+    ExceptionApproved,
     Expired,
     LanePaused,
     LaneResumed,
+    LetterExpired,
     PolicyChanged,
     QuarantineReleased,
     Replayed,
@@ -92,6 +94,10 @@ BUILT = {
     "quarantine_released": QuarantineReleased.of([("place/1", "released")], source="crm", reason="mended", **BY),
     "rights_transition": RightsTransition(request="r1", right="erasure", state="done", previous_state="open", **BY),
     "replayed": Replayed(subscriber="hook", range="crm/1:0-100", count=100, reason="lost data", **BY),
+    "exception_approved": ExceptionApproved(
+        event_id="event-1", subscriber="hook", approver="the privacy office", reason="told by post", **BY
+    ),
+    "letter_expired": LetterExpired(event_id="event-1", subscriber="hook", reason="24 months are over", **BY),
     "conflict_resolved": ConflictResolved(event_id="event-1", outcome="keep", reason="the newer form", **BY),
     "expired": Expired(
         record_class="proof",

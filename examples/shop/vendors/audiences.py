@@ -19,7 +19,7 @@ def _rows(request: Request) -> list[Item]:
     found = []
     for row in payload["data"]:
         pairs = dict(zip(names, row, strict=True))
-        hashed = [value for name, value in pairs.items() if name != "EXTERN_ID" and value]
+        hashed = [value for name, value in pairs.items() if name not in ("EXTERN_ID", "MADID") and value]
         usable = all(_DIGEST.fullmatch(str(value)) for value in hashed)
         found.append(
             item((pairs.get("EXTERN_ID") or pairs.get("EMAIL") or pairs.get("PHONE")) if usable else None, row)
@@ -58,13 +58,19 @@ META = Vendor(
 )
 
 
+def _digests(identifier: dict[str, Any]) -> list[Any]:
+    """What of an identifier is hashed; an address has its place and its postcode in clear."""
+    address = identifier.get("address")
+    return [address.get("givenName"), address.get("familyName")] if address else list(identifier.values())
+
+
 def _members(request: Request) -> list[Item]:
     body = request.json()
     if body.get("validateOnly"):
         return []
     found = []
     for member in body["audienceMembers"]:
-        given = [value for pair in member["userData"]["userIdentifiers"] for value in pair.values()]
+        given = [value for pair in member["userData"]["userIdentifiers"] for value in _digests(pair)]
         usable = given and len(given) <= 10 and all(_DIGEST.fullmatch(str(value)) for value in given)
         found.append(item(given[0] if usable else None, member))
     return found

@@ -41,6 +41,13 @@ def _opted_out(request: Request, items: Sequence[Item], outcomes: Sequence[str],
     return Answer(200, {"results": [{"channel": "EMAIL"}] if gone else []})
 
 
+def _contact(request: Request, items: Sequence[Item], outcomes: Sequence[str], books: Books) -> Answer:
+    """Whom nobody has erased is there: this vendor knew the shop's customers before the story began."""
+    gone = books.last_verb(request.vendor, subject_of(request.groups["email"])) == "erase"
+    return Answer(404) if gone else Answer(200, {"id": "1", "properties": {"email": request.groups["email"]}})
+
+
+_CONTACT = r"/crm/v3/objects/contacts/(?P<email>[^/]+)"
 _STATUS = r"/communication-preferences/v4/statuses/(?P<email>[^/]+)"
 HUBSPOT = Vendor(
     "hubspot",
@@ -55,6 +62,8 @@ HUBSPOT = Vendor(
             100,
             tells=True,
         ),
+        Verb("rectify", "PATCH", _CONTACT, _by_path, says(200, {"id": "1"}), needs_person=True),
+        Verb("find", "GET", _CONTACT, nothing, _contact),
         Verb("unsubscribe_all", "POST", _STATUS + r"/unsubscribe-all", _by_path, says(200, {"status": "COMPLETE"})),
         Verb("opted_out", "GET", _STATUS + r"/unsubscribe-all", nothing, _opted_out),
         Verb("subscribe", "POST", _STATUS, _by_path, says(200, {"status": "SUBSCRIBED"})),

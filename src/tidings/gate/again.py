@@ -8,14 +8,13 @@ that the policy keeps from its recipient by now.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import pyarrow as pa
 import pyarrow.dataset as ds
 
-from tidings.gate.decide import decide
+from tidings.gate.decide import Decision, decide
 from tidings.gate.decisions import DecisionTable, decided_in
 from tidings.gate.facts import known_facts
 from tidings.gate.policy import FAILED
@@ -57,17 +56,53 @@ class Again:
             decision = decided.get(member["event_id"])
             if decision is None:
                 continue
-            judged = self._judged(decision, news.get(bytes(member["tag"]), ()), member["lane"])
-            place = (member["lane"], member["event_id"])
-            if judged.outcome == "deny":
-                verdicts[place] = ("refused", judged.reason)
-            else:
-                verdicts[place] = "defer" if self._waits(decision, judged) else judged.redact
+            consents = news.get(bytes(member["tag"]), ())
+            verdicts[member["lane"], member["event_id"]] = self.verdict(decision, consents, member["lane"])
         return verdicts
+
+    def standing(self, people: Iterable[tuple[bytes, float]]) -> dict[bytes, tuple[tuple[str, str], ...]]:
+        """Tag → consents as they now stand, of those about whom something was learnt since the oldest of these events."""
+        asked = list(people)
+        return self._news({tag for tag, _ in asked}, min(at for _, at in asked) - SLACK_S) if asked else {}
+
+    def alike(self, since: float) -> bool:
+        """Is the policy still the one that an event of that time was decided with?"""
+        return since >= self.in_force_since
+
+    def verdict(self, decision: str, consents: tuple[tuple[str, str], ...], lane: str) -> Any:
+        """How a pair ends and why, "defer", or the fields that must not go with it."""
+        judged = self._judged(decision, consents, lane)
+        if judged.outcome == "deny":
+            return ("refused", judged.reason)
+        return "defer" if self._waits(decision, judged) else judged.redact
 
     def _waits(self, decision: str, judged: Judged) -> bool:
         """A situation of an older policy lacks facts that nobody can add; it waits only while an engine gives no answer."""
         return judged.outcome == "defer" and (decision in self.table.rows or judged.reason.startswith(FAILED))
+
+    def newly(self, members: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Any]:
+        """Pairs that nobody decided about when the event was journaled: they leave only when the policy in force allows it."""
+        if not members:
+            return {}
+        news = self._news({bytes(m["tag"]) for m in members}, 0.0)
+        decided, verdicts = self._decisions(members), {}
+        for member in members:
+            known = news.get(bytes(member["tag"]), ())
+            judged = self._judged(decided[member["event_id"]], known, member["lane"])
+            allowed = judged.outcome == "allow"
+            verdicts[member["lane"], member["event_id"]] = judged.redact if allowed else ("refused", judged.reason)
+        return verdicts
+
+    def concerned(self, decision: str, entity: str, change_type: str, lane: str) -> Decision | None:
+        """What the policy in force says of a subscriber that was not there; None when the event does not concern it."""
+        row, recipient = self._row(decision), self.recipients.get(lane)
+        if row is None or recipient is None or not recipient.holds(entity):
+            return None
+        found = decide(self.table.policy, row["facts"], recipient)
+        return found if recipient.subscribed(change_type) or found.reach != "subscribed" else None
+
+    def _row(self, decision: str) -> Mapping[str, Any] | None:
+        return self.table.rows.get(decision) or decided_in(self.table.path.parent).get(decision)
 
     def deferred(self, members: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Any]:
         """Deferred pairs that can be decided by now: allowed, or refused with the reason; the rest goes on waiting."""
@@ -107,8 +142,7 @@ class Again:
         files = [f for f in self.store.files("subjects") if os.stat(f.path).st_mtime >= since]
         if not files:
             return {}
-        look = ds.field("tag").isin(pa.array(sorted(tags), pa.binary()))
-        rows = self.store.arrow("subjects", ["tag", "version", "consents"], files=files, filter=look).to_pylist()
+        rows = self.store.lookup("subjects", tags, files).to_pylist()
         newest = {row["tag"]: row for row in sorted(rows, key=lambda row: row["version"] or "")}
         return {tag: tuple(sorted(dict(row["consents"] or ()).items())) for tag, row in newest.items()}
 
@@ -142,7 +176,7 @@ class Again:
         self, decision: str, consents: tuple[tuple[str, str], ...], lane: str, said: frozenset[str] = frozenset()
     ) -> Judged:
         """What the policy in force says now, and why; `said` is what people said of this event. A situation of an older policy is found in its own table."""
-        row = self.table.rows.get(decision) or decided_in(self.table.path.parent).get(decision)
+        row = self._row(decision)
         recipient = self.recipients.get(lane)
         if row is None or recipient is None:
             return Judged("defer", "the situation or the subscriber is not known any more")

@@ -23,10 +23,13 @@ MAX_SITUATIONS = 10_000
 
 
 class DecisionTable:
-    """The decisions of one policy version. Open it once; `extend` it with what a batch met and did not know."""
+    """The decisions of one policy version. Open it once; `extend` it with what a batch met and did not know.
 
-    def __init__(self, folder: Path, policy: Policy) -> None:
-        self.policy = policy
+    `looking` is for whoever reads beside the process that extends it: a last line that is not whole is left to that process.
+    """
+
+    def __init__(self, folder: Path, policy: Policy, looking: bool = False) -> None:
+        self.policy, self._looking = policy, looking
         self.path = folder / f"{policy.digest}.jsonl"
         self.rows: dict[str, dict[str, Any]] = {}
         if self.path.exists():
@@ -49,7 +52,7 @@ class DecisionTable:
     def _open(self) -> None:
         raw = self.path.read_bytes()
         whole, _, torn = raw.rpartition(b"\n")
-        if torn:
+        if torn and not self._looking:
             with self.path.open("r+b") as file:
                 file.truncate(len(whole) + 1 if whole else 0)
                 os.fsync(file.fileno())

@@ -221,7 +221,7 @@ DERIVED: Mapping[str, tuple[Fact, tuple[str, ...]]] = {
 }
 
 _PERSON = tuple(fact.name for fact in PERSON)
-_ERASING = frozenset({"delete", "soft_delete", "erasure", "truncate", "tombstone"})
+ERASING = frozenset({"delete", "soft_delete", "erasure", "truncate", "tombstone"})
 _TOLD = {"rectification": "rectification", "restriction": "restriction", "objection": "opt_out"}
 _CONSENTING = frozenset({"consent", "suppression", "subscription", "preference"})
 
@@ -244,7 +244,7 @@ def derive(facts: Mapping[str, Value]) -> dict[str, Value]:
 
 def _duty(facts: Mapping[str, Value]) -> Value:
     change, operation, state = (known(facts.get(name)) for name in ("change_type", "operation", "consent_state"))
-    if change in _ERASING:
+    if change in ERASING:
         return "erasure"
     if change in _TOLD:
         return _TOLD[str(change)]
@@ -253,7 +253,7 @@ def _duty(facts: Mapping[str, Value]) -> Value:
         if state == "withdrawn" or (change == "suppression" and operation != "delete" and state != "granted"):
             return "opt_out"
         return None if facts.get("consent_state") == UNKNOWN else NONE
-    if operation in _ERASING:
+    if operation in ERASING:
         return "erasure"
     return NONE if change is not None else None
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tidings import yaml_lines
 from tidings.abilities import abilities
 from tidings.errors import ConfigurationError, Problem
-from tidings.gate import cesql
+from tidings.gate import filters
 from tidings.gate.approvals import read_approvals
 from tidings.gate.calendars import LIBRARY, Calendars, missing_years, read_calendars
 from tidings.gate.contradictions import contradictions
@@ -51,11 +51,8 @@ def examine_policy(settings: Settings) -> tuple[Policy, list[Problem]]:
     rules, wrong = compile_rules(settings.policies.rules, statutes, calendars)
     problems += wrong or contradictions(rules)
     for name, subscriber in sorted(settings.subscribers.items()):
-        for said in cesql.check(subscriber.filter or "true"):
-            document = settings.documents.get(f"subscribers/{name}.yaml")
-            line = document.line(("filter",)) if document else 0
-            file = f"subscribers/{name}.yaml"
-            problems.append(Problem(file, line, "filter", "cesql", said, "a CESQL expression", "Mend the filter."))
+        file = f"subscribers/{name}.yaml"
+        problems += filters.problems(subscriber.filter, file, settings.documents.get(file))
     version = next((text for text in settings.policies.versions if text), "unversioned")
     approvals, wrong = read_approvals(settings.policies.documents, settings.subscribers)
     problems += wrong

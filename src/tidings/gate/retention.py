@@ -30,6 +30,7 @@ class RecordClass:
     goes: str
     moments: Mapping[str, str] = field(default_factory=dict)
     rules: bool = False
+    types: Collection[str] = ()  # change types that are kept by this class when it is named
 
 
 @cache

@@ -26,13 +26,19 @@ def member_leaf(member: Member) -> bytes:
 
 def _sorted_members(members: Iterable[Member]) -> list[Member]:
     ordered = sorted(members, key=member_leaf)
-    if len({event for event, _ in ordered}) != len(ordered):
-        raise refused("members", "an event that comes twice in one call", "each event once")
+    _each_once(ordered)
     return ordered
 
 
+def _each_once(members: Sequence[Member]) -> None:
+    if len({event for event, _ in members}) != len(members):
+        raise refused("members", "an event that comes twice in one call", "each event once")
+
+
 def members_root(members: Iterable[Member]) -> bytes:
-    return root_of(leaf_hash(member_leaf(m)) for m in _sorted_members(members))
+    listed = list(members)
+    _each_once(listed)
+    return root_of(map(leaf_hash, sorted(map(member_leaf, listed))))
 
 
 @dataclass(frozen=True)
@@ -188,6 +194,27 @@ class Replayed(_Entry):
     subscriber: str
     range: str
     count: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExceptionApproved(_Entry):
+    """A person answers for a delivery that will not happen."""
+
+    KIND = "exception_approved"
+    event_id: str
+    subscriber: str
+    approver: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LetterExpired(_Entry):
+    """A dead letter that nobody answered for within its time."""
+
+    KIND = "letter_expired"
+    event_id: str
+    subscriber: str
     reason: str
 
 

@@ -89,10 +89,10 @@ def prove(folder: Path, log: str, index: int, checkpoint: bytes) -> Proof:
     return Proof(index, tuple(inclusion_path(index, size, Tiles(folder / log).node(size))), checkpoint)
 
 
-def receipt(folder: Path, event_id: str, pieces: Sequence[Piece]) -> dict[str, Any]:
-    """The canonical record of an event, self-contained."""
+def receipt(folder: Path, event_id: str, pieces: Sequence[Piece], root_head: bytes = b"") -> dict[str, Any]:
+    """The canonical record of an event, self-contained; under `root_head` where several records shall share one."""
     vkey = _text(folder / ROOT / VKEY).strip()
-    root_head = _text(folder / ROOT / CHECKPOINT).encode()
+    root_head = root_head or _text(folder / ROOT / CHECKPOINT).encode()
     entries, logs = [], {}
     for piece in pieces:
         place = _locate(folder, piece)

@@ -116,6 +116,9 @@ DECIDED_OPTIONAL: Mapping[str, Check] = {
     "causation": _text,
 }
 _BY: Mapping[str, Check] = {"attestor": _text, "timestamp": _time}
+# Of a step in a person's request: which it is, who did it, what was asked, and the recipients it names as a root.
+_STEP: Mapping[str, Check] = {"step": _integer, "what": _text, "actor": _text, "asked": _any, "details": _any}
+_STEP = {**_STEP, "parts_count": _integer, "parts_root": _hash, "deadline": _time, "reason": _text}
 # kind → (fields it must have, fields it may have)
 VOCABULARY: Mapping[str, tuple[Mapping[str, Check], Mapping[str, Check]]] = {
     "decided": (DECIDED_REQUIRED, DECIDED_OPTIONAL),
@@ -150,9 +153,14 @@ VOCABULARY: Mapping[str, tuple[Mapping[str, Check], Mapping[str, Check]]] = {
     ),
     "rights_transition": (
         {**_BY, "request": _text, "right": _text, "state": _text, "previous_state": _text},
-        {"subject_identifier": _hex, "deadline": _time, "reason": _text},
+        {"subject_identifier": _hex, **_STEP},
     ),
     "replayed": ({**_BY, "subscriber": _text, "range": _text, "count": _integer, "reason": _text}, {}),
+    "exception_approved": (
+        {**_BY, "event_id": _text, "subscriber": _text, "approver": _text, "reason": _text},
+        {},
+    ),
+    "letter_expired": ({**_BY, "event_id": _text, "subscriber": _text, "reason": _text}, {}),
     "conflict_resolved": (
         {**_BY, "event_id": _text, "outcome": partial(_one_of, ("keep", "drop")), "reason": _text},
         {},
@@ -163,7 +171,7 @@ VOCABULARY: Mapping[str, tuple[Mapping[str, Check], Mapping[str, Check]]] = {
     ),
     "erased": (
         {**_BY, "subject_identifier": _hex, "basis": _text, "generation": _integer, "keys_destroyed": _integer},
-        {"request": _text},
+        {"request": _text, "right": _text, "state": _text, "previous_state": _text, **_STEP},
     ),
     "expired": (
         {

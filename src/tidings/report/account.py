@@ -13,9 +13,13 @@ import pyarrow.dataset as ds
 
 from tidings.expiry import expired_feeds
 from tidings.gate.decisions import decided_in
+from tidings.lanes.intake import CAPSULE
+from tidings.lanes.semantics import NOTIFIED
+from tidings.lanes.wishes import WISH
 from tidings.store import Store
 
-OPEN = ("waiting", "deferred")
+OPEN = ("waiting", "deferred", "accepted", "notified")
+_CALL = ("subscriber", "cycle", "intent")
 _NEEDED = [
     "event_id",
     "source",
@@ -44,8 +48,10 @@ class End:
     strength: str = ""
     at: datetime | None = None
     finals: list[str] = field(default_factory=list)
+    open: str = ""  # accepted (an answer comes later) or notified (told; nothing proves that it was done)
     feed: str = ""
     offset: int = -1
+    made: bool = False  # by a bootstrap: no decision of its time names this subscriber
 
 
 Ends = dict[tuple[str, str], End]
@@ -62,9 +68,9 @@ def journal_rows(store: Store, filter: Any = None, extra: Iterable[str] = ()) ->
 def ends(store: Store, events: set[str] | None = None, since: datetime | None = None) -> Ends:
     """Every delivery that was tried or ended, by (event, subscriber)."""
     look = None if since is None else ds.field("finished") >= pa.scalar(since, pa.timestamp("us", "UTC"))
-    rows = store.arrow("attempts", ["subscriber", "intent", "started", "finished", "strength", "members"], filter=look)
+    rows = store.arrow("attempts", [*_CALL, "started", "finished", "strength", "members"], filter=look)
     found: Ends = {}
-    for row in sorted(rows.to_pylist(), key=lambda r: r["finished"] or r["started"]):
+    for row in sorted(rows.to_pylist(), key=lambda r: (r["finished"] or r["started"], r["cycle"])):
         for member in row["members"] or ():
             if events is None or member["event_id"] in events:
                 place = End(feed=f"{member['source']}/{member['generation']}", offset=member["offset"])
@@ -73,21 +79,39 @@ def ends(store: Store, events: set[str] | None = None, since: datetime | None = 
 
 
 def _count(end: End, row: Mapping[str, Any], member: Mapping[str, Any]) -> None:
+    if member["result"] == WISH:
+        # Taken up again: what follows is a new end, and no second one of the same turn.
+        end.finals.clear()
+        end.made = end.made or bool(member["code"])
+        return
     if not row["intent"] and member["result"]:
         end.attempts = max(end.attempts, member["attempt"] or 0)
     if member["code"]:
         end.code = member["code"]
+    if member["result"] == "accepted":
+        end.open, end.strength = "notified" if member["code"] == NOTIFIED else "accepted", member["ack"] or "A0"
     if member["final"]:
-        end.final, end.at, end.strength = member["final"], row["finished"], row["strength"] or ""
         end.finals.append(member["final"])
+    if member["final"] and end.final != "acknowledged":  # what a subscriber has it keeps, whatever became of a repeat
+        end.final, end.at, end.strength = member["final"], row["finished"], member["ack"] or ""
 
 
-def pairs(row: Mapping[str, Any], known: Ends) -> list[dict[str, Any]]:
-    """The pairs of one journal row, as a person reads them."""
+def bootstrapped(known: Ends) -> dict[str, list[str]]:
+    """Event → subscribers that were added later and told by a bootstrap."""
+    found: dict[str, list[str]] = {}
+    for (event, subscriber), end in known.items():
+        if end.made:
+            found.setdefault(event, []).append(subscriber)
+    return found
+
+
+def pairs(row: Mapping[str, Any], known: Ends, late: Iterable[str] = ()) -> list[dict[str, Any]]:
+    """The pairs of one journal row, as a person reads them, with those of subscribers that were added later."""
     said = []
-    for one in row["recipients"] or ():
+    added = [{"subscriber": name, "outcome": "allow", "semantics": None, "deadline": None} for name in late]
+    for one in [*(row["recipients"] or ()), *added]:
         end = known.get((row["event_id"], one["subscriber"]), End())
-        outcome = end.final or {"deny": "refused", "defer": "deferred"}.get(one["outcome"], "waiting")
+        outcome = end.final or end.open or {"deny": "refused", "defer": "deferred"}.get(one["outcome"], "waiting")
         after = (end.at - row["time"]).total_seconds() if end.at and outcome == "acknowledged" else None
         reason = "; ".join(one["reasons"] or ()) if outcome in ("refused", "deferred") and not end.final else end.code
         said.append(
@@ -126,13 +150,16 @@ def reconcile(
         outcomes.update(pair["outcome"] for pair in here)
         expected |= {(row["event_id"], pair["subscriber"]) for pair in here}
         problems += _settling(row["event_id"], here, settled)
+    made = {pair: end for pair, end in known.items() if end.made}
+    outcomes.update(end.final or OPEN[0] for end in made.values())
+    expected |= made.keys()
     expired = expired_feeds(store)
     lost = [key for key in known.keys() - expected if not _gone(known[key], expired)]
     problems += [f"{name} was sent to {to} and no decision says so" for name, to in lost]
     for (name, to), end in known.items():
-        if len(set(end.finals)) > 1 and set(end.finals) != {"dead_lettered", "acknowledged"}:
+        if len({*end.finals} - {"dead_lettered"}) > 1:  # a dead letter that was sent again ends once more
             problems.append(f"{name} to {to} ended twice: {', '.join(end.finals)}")
-    counted = Counter(row["source"] for row in rows)
+    counted = Counter(row["source"] for row in rows if row["generation"] != CAPSULE)  # those come from no source
     for name, part in expired.items():
         counted[name.partition("/")[0]] += part["rows"]
     for source, totals in progress.items():

@@ -23,10 +23,16 @@ _PHONE = re.compile(r"\+?[0-9][0-9 ().-]{5,}")
 
 def tags_of(settings: Settings, store: Store, who: str) -> list[bytes]:
     """The subjects that `who` names; several records may share an e-mail."""
-    ring = settings.keyring
     entity, _, key = who.partition(":")
     if key and entity in settings.entities:
-        return [ring.tag(settings.tenant, entity, key)]
+        return [settings.keyring.tag(settings.tenant, entity, key)]
+    hashes = hashes_of(settings, who)
+    found = store.lookup("identities", hashes) if store.files("identities") else None
+    return [] if found is None else sorted(set(found["tag"].to_pylist()))
+
+
+def hashes_of(settings: Settings, who: str) -> list[bytes]:
+    """The keyed hashes under which an e-mail or a phone may be filed."""
     if "@" in who:
         kind, forms = "email", {unicodedata.normalize("NFC", "".join(who.split())).lower()}
     elif _PHONE.fullmatch(who.strip()):
@@ -34,9 +40,7 @@ def tags_of(settings: Settings, store: Store, who: str) -> list[bytes]:
     else:
         known = ", ".join(f"{name}:KEY" for name in settings.entities)
         raise Refused("unknown_person", "something else", f"an e-mail, a phone or {known}", "Ask again.")
-    hashes = [ring.identifier_hash(kind, form) for form in sorted(forms)]
-    found = store.lookup("identities", hashes) if store.files("identities") else None
-    return [] if found is None else sorted(set(found["tag"].to_pylist()))
+    return [settings.keyring.identifier_hash(kind, form) for form in sorted(forms)]
 
 
 def _numbers(settings: Settings, who: str) -> set[str]:
@@ -48,15 +52,28 @@ def _numbers(settings: Settings, who: str) -> set[str]:
     return {re.sub(r"[^0-9+]", "", who), *numbers}
 
 
+def ids_of(settings: Settings, store: Store, who: str) -> set[str]:
+    """The ids of somebody's events; nothing is opened."""
+    keys = _keys(settings, tags_of(settings, store, who))
+    return set(_rows(store, keys, ["event_id"])["event_id"].to_pylist()) if keys else set()
+
+
+def _keys(settings: Settings, tags: list[bytes]) -> dict[bytes, tuple[str, bytes]]:
+    files = KeyFiles(settings.data_path / "keys", settings.keyring.derive("kek"))
+    return {kid: (name, key) for tag in tags for name, kid, key in files.find(tag)}
+
+
+def _rows(store: Store, keys: dict[bytes, tuple[str, bytes]], columns: list[str] | None = None) -> pa.Table:
+    near = [f for f in store.files("journal") if _may_hold(f, {name for name, _ in keys.values()})]
+    return store.arrow("journal", columns, files=near, filter=ds.field("kid").isin(pa.array(sorted(keys), pa.binary())))
+
+
 def events_of(settings: Settings, store: Store, tags: list[bytes]) -> list[dict[str, Any]]:
     """Journal rows of these subjects, opened; a row whose key is gone is not found, because nothing links it any more."""
-    files = KeyFiles(settings.data_path / "keys", settings.keyring.derive("kek"))
-    keys = {kid: (name, key) for tag in tags for name, kid, key in files.find(tag)}
+    keys = _keys(settings, tags)
     if not keys:
         return []
-    near = [f for f in store.files("journal") if _may_hold(f, {name for name, _ in keys.values()})]
-    look = ds.field("kid").isin(pa.array(sorted(keys), pa.binary()))
-    rows = store.arrow("journal", files=near, filter=look)
+    rows = _rows(store, keys)
     rows = rows.sort_by([("time", "ascending"), ("source", "ascending"), ("offset", "ascending")])
     decided = decided_in(store.decisions)
     return [

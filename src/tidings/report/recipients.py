@@ -33,7 +33,18 @@ def recipients_of(
     between: tuple[datetime | None, datetime | None] = (None, None),
 ) -> list[dict[str, Any]]:
     """One entry per recipient, first told first; `between` bounds the time of the call."""
-    rows = {row["event_id"]: row for row in events_of(settings, store, tags_of(settings, store, who))}
+    return listed_for(settings, store, policy, events_of(settings, store, tags_of(settings, store, who)), between)
+
+
+def listed_for(
+    settings: Settings,
+    store: Store,
+    policy: Policy,
+    events: Iterable[dict[str, Any]],
+    between: tuple[datetime | None, datetime | None] = (None, None),
+) -> list[dict[str, Any]]:
+    """The same, of events that are at hand."""
+    rows = {row["event_id"]: row for row in events}
     if not rows:
         return []
     said: dict[str, list[dict[str, Any]]] = {}

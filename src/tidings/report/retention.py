@@ -51,7 +51,7 @@ def _held(settings: Settings, store: Store, one: RecordClass) -> dict[str, Any]:
     if one.name in ("decisions", "ledger"):
         paths = [path for path in (settings.data_path / one.name).rglob("*") if path.is_file()]
         return _counted(None, sum(_size(path) for path in paths), [])
-    if one.name == "dead_letters":
+    if one.name == "dead_letters" or one.types:
         return _counted(None, None, [])  # part of the events
     found = [(table, file) for table in one.moments for file in store.files(table)]
     found = [(table, file) for table, file in found if one.goes != "payload" or not is_bare(file)]

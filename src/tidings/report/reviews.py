@@ -56,7 +56,7 @@ def reviews(settings: Settings, store: Store) -> list[Review]:
         for pair in pairs(row, known)
         if pair["outcome"] in OPEN
     ]
-    table = DecisionTable(store.decisions, load_policy(settings))
+    table = DecisionTable(store.decisions, load_policy(settings), looking=True)
     judged = Again(store, table, resolved=lambda: words).reviewable(members)
     found = []
     for row in rows:

@@ -117,6 +117,17 @@ class KeyFiles:
         rows = self._steadily(read).to_pylist()
         return {row["kid"]: (row["tag"], unwrap(self._keks, row["tag"], row["kid"], row["key"])) for row in rows}
 
+    def people(self, names: Collection[str]) -> pa.Table:
+        """(kid, tag) of these batches, no key opened; who is not in the answer is erased."""
+        wanted = sorted(names)
+
+        def read() -> pa.Table:
+            named = ds.field("file").isin(pa.array(wanted, pa.string()))
+            batches = [p for name in wanted for p in self._parts(self._named(name))]
+            return pa.concat_tables([self._read(batches, None), self._read(self._runs(), named)]).select(["kid", "tag"])
+
+        return self._steadily(read)
+
     def of(self, tags: Collection[bytes]) -> dict[bytes, tuple[bytes, bytes]]:
         """kid → (tag, key) of these people, from all their batches."""
         rows = self._steadily(lambda: self._about(tags)).to_pylist()
@@ -127,6 +138,16 @@ class KeyFiles:
         rows = self._steadily(lambda: self._about([tag]))
         found = {(r["file"], r["kid"]): unwrap(self._keks, r["tag"], r["kid"], r["key"]) for r in rows.to_pylist()}
         return [(file, kid, key) for (file, kid), key in sorted(found.items())]
+
+    def about(self, tags: Collection[bytes]) -> list[tuple[bytes, str, bytes, bytes]]:
+        """Every (tag, file, kid, key) of these people."""
+        rows = self._steadily(lambda: self._about(tags)).to_pylist() if tags else []
+        return [(r["tag"], r["file"], r["kid"], unwrap(self._keks, r["tag"], r["kid"], r["key"])) for r in rows]
+
+    def places(self, tags: Collection[bytes]) -> set[tuple[str, bytes]]:
+        """Every (file, kid) of these people, no key opened."""
+        rows = self._steadily(lambda: self._about(tags))
+        return set(zip(rows["file"].to_pylist(), rows["kid"].to_pylist(), strict=True))
 
     def paths(self, tags: Collection[bytes] | None = None) -> list[str]:
         """The files that may name these people (or anybody), for Spark to read as (tag, kid, key)."""

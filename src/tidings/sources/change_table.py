@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 MOST = 20_000  # rows in a batch
 WAKE_S = 2.0  # how long a lost notification can delay a row; also how long a stop may have to wait
 LONG_S = 10  # a transaction open for longer is worth a word
+PATIENCE_S = (
+    60  # rows behind a transaction that has been open for longer are not waited for by a run that ends when idle
+)
 OLDEST_SERVER = 130_000  # xid8 and gen_random_uuid
 COLUMNS = ("id", "txid", "event", "created", "entity", "op", "key", "before", "after")
 # The first number is the time, so that a table made anew goes on above the numbers of the old one.
@@ -132,10 +135,14 @@ class ChangeTable(Tap):
         )
         return found.fetchone() is not None
 
+    def _open(self, connection: Connection[Any]) -> int | None:
+        """For how many seconds the oldest transaction that writes to the table has been at work; our own deletions count too."""
+        found = connection.execute(OPEN, (self.quoted(),)).fetchone()
+        return found[0] if found else None
+
     def remarks(self) -> list[str]:
         with self.server.connected() as connection:
-            found = connection.execute(OPEN, (self.quoted(),)).fetchone()
-        age = found[0] if found else None
+            age = self._open(connection)
         if age is None or age < LONG_S:
             return []
         return [f"rows wait for a transaction that wrote to {self.table} and has been open for {age} s"]
@@ -178,6 +185,14 @@ class ChangeTable(Tap):
             end = self.gaps.horizon(begin, list(rows))
         size = sum(size for number, size in rows.items() if number <= end)
         return start if end == begin else {"id": end, "bytes": size, "origin": self.origin}
+
+    def unread(self, start: Offset) -> bool:
+        """Also rows behind a number that may still appear, unless who draws it takes too long."""
+        if self.latest(start) != start:
+            return True
+        with self.server.connected() as connection:
+            there = connection.execute(self.about(LOOK), (self._from(start), 1)).fetchone()
+            return there is not None and (self._open(connection) or 0) < PATIENCE_S
 
     def _from(self, start: Offset) -> int:
         """Numbers of another server say nothing here: everything is read then, and what was told is recognised by its `event`."""

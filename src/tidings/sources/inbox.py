@@ -46,6 +46,18 @@ class Named(NamedTuple):
     micros: int  # when it came into being, by the clock of whoever named it
 
 
+@dataclass(frozen=True)
+class Folder:
+    """Where the segments of a source lie until the journal holds what is in them."""
+
+    path: Path
+
+    def retire(self, names: Sequence[str]) -> None:
+        """The journal holds these: what is kept twice would outlive an erasure, sealed under no person's key."""
+        for name in names:
+            (self.path / name).unlink(missing_ok=True)
+
+
 def accept(folder: Path, keyring: Keyring, messages: Sequence[str | Named]) -> Receipt:
     """Store messages; when this returns they survive a power cut."""
     if not 0 < len(messages) <= MAX_MESSAGES:

@@ -84,6 +84,10 @@ class Log(ABC):
     def latest(self, start: Offset) -> Offset:
         """How far one batch may go from here: `start` itself when there is nothing new."""
 
+    def unread(self, start: Offset) -> bool:
+        """Is there something after `start`, be it readable already or not?"""
+        return self.latest(start) != start
+
     @abstractmethod
     def size(self, start: Offset, end: Offset) -> int:
         """About how many bytes lie between: decides whether a batch's rows are held in hand."""
@@ -151,7 +155,7 @@ class Place:
         """Is there something that no finished batch has read?"""
         done = self.end(self.finished())
         start = log.first() if done is None else done
-        return log.latest(start) != start
+        return log.unread(start)
 
     def readable(self, log: Log) -> None:
         """Raises what reading on would stumble over, also in a batch that was planned and never finished."""

@@ -61,6 +61,7 @@ AUTO = "auto"
 # The problem of a message in a dialect that this plan leaves out; whoever sees it makes a larger plan.
 UNHEARD = "unheard"
 BLANK = "blank"
+ERASED = "erased"  # the person was, and this says nothing that brings them back
 _CARRIED = ("source", "place", "arrived", "rank", "file", "line")
 
 
@@ -117,7 +118,7 @@ def skip_reasons(dialect: str) -> tuple[str, ...]:
     """Why a message of this dialect can be no change."""
     wrappers, dialects = _candidates(dialect)
     said = {reason for each in (*wrappers, *dialects) for _, reason in each.skips}
-    return tuple(sorted({BLANK, EMPTY, *said}))
+    return tuple(sorted({BLANK, EMPTY, ERASED, *said}))
 
 
 def _named(wrappers: list[Dialect], dialects: list[Dialect]) -> Column:

@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -61,7 +62,7 @@ def render(row: Mapping[str, Any], wire_subject: str, data: Mapping[str, Any]) -
         "policyversion": row.get("policy_version"),
     }
     envelope: dict[str, Any] = {name: str(value) for name, value in attributes.items() if value not in (None, "")}
-    envelope["data"] = _data(row, data)
+    envelope["data"] = data_of(row, data)
     return envelope
 
 
@@ -74,7 +75,8 @@ def addressed(
     row: Mapping[str, Any], wire_subject: str, data: Mapping[str, Any], paths: Sequence[str]
 ) -> dict[str, Any]:
     """The envelope for a recipient that must not see these fields: neither they nor what was made of them is in it."""
-    return render(_bare(row, data, paths), wire_subject, redacted(data, paths))
+    # Out of a capsule the person's tag is gone; what the recipient calls them was put down while it was there.
+    return render(bare(row, data, paths), str(data.get("subject") or wire_subject), redacted(data, paths))
 
 
 def redacted(data: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Any]:
@@ -152,7 +154,7 @@ def header_value(text: str) -> str:
     )
 
 
-def _data(row: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+def data_of(row: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
     found = {part: data[part] for part in DATA_PARTS if part in data}
     consent = row.get("consent")
     if "consent" not in found and isinstance(consent, Mapping):
@@ -162,7 +164,7 @@ def _data(row: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _bare(row: Mapping[str, Any], data: Mapping[str, Any], paths: Sequence[str]) -> Mapping[str, Any]:
+def bare(row: Mapping[str, Any], data: Mapping[str, Any], paths: Sequence[str]) -> Mapping[str, Any]:
     """The row without what was read from these fields. A withdrawn consent stays: who must obey it has to be told."""
     gone = {path.removeprefix(ATTRIBUTE) for path in paths if path.startswith(ATTRIBUTE)}
     consent = row.get("consent")
@@ -217,8 +219,16 @@ def _without_in_text(text: str, steps: tuple[str, ...]) -> str:
 
 
 def _segment(value: Any) -> str:
-    return quote(str(value), safe="")
+    return _quoted(str(value))
+
+
+@lru_cache(maxsize=4096)  # names of tenants, sources and entities: few, and asked for with every event
+def _quoted(text: str) -> str:
+    return quote(text, safe="")
+
+
+encoded = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    return encoded(value).encode()

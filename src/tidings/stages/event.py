@@ -70,15 +70,19 @@ def _identity() -> dict[str, Column]:
     key = [F.coalesce(F.col(name).cast("string"), F.lit("")) for name in named]
     place = F.when(F.col("position").isNull(), F.col("place")).otherwise(F.lit(""))
     identity = F.concat_ws("\x1f", *key, place, F.hex(F.coalesce("tag", F.lit(b""))))
+    # Several people's changes may stand at one position: told apart by tag to recognise a change that comes again, but an event's id
+    # is in the ledger for ever, and one made of the tag would give an erased person away. The message's own place tells them apart too.
+    message = F.concat_ws("\x1f", *key, F.col("place"))
     return {
         "change_id": F.substring(F.hmac(F.col("k_id"), F.encode(identity, "UTF-8")), 1, 16),
+        "message_id": F.substring(F.hmac(F.col("k_id"), F.encode(message, "UTF-8")), 1, 16),
         "redelivered": F.coalesce(F.col("ordered") & (F.col("ordering") <= mark()), F.lit(False)),
         "suspect": suspect(),
         "ahead": F.coalesce(F.unix_millis("commit_time") > F.unix_millis("arrived") + AHEAD_MS, F.lit(False)),
     }
 
 
-def _in_order() -> tuple[WindowSpec, WindowSpec]:
+def in_order() -> tuple[WindowSpec, WindowSpec]:
     """The bucket in the source's order, and the same up to the current row."""
     window = Window.partitionBy("bucket").orderBy("ordering", "rank", "ordinal")
     return window, window.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -86,7 +90,7 @@ def _in_order() -> tuple[WindowSpec, WindowSpec]:
 
 @built_once
 def _place() -> dict[str, Column]:
-    window, _ = _in_order()
+    window, _ = in_order()
     return {
         "again": F.coalesce(F.lag("change_id").over(window) == F.col("change_id"), F.lit(False)),
         "nth": F.row_number().over(window),
@@ -100,7 +104,7 @@ def _clock() -> dict[str, Column]:
     silent = F.col("problem").isNotNull() | F.col("skip").isNotNull() | (F.col("op") == "tombstone")
     told = F.unix_millis(F.when(F.col("ahead"), F.col("arrived")).otherwise(F.coalesce("commit_time", "arrived")))
     moves = F.when(~silent & (told > F.col("b_tick")), F.struct(told.alias("tick"), (-F.col("nth")).alias("since")))
-    latest = F.max(moves).over(_in_order()[1])
+    latest = F.max(moves).over(in_order()[1])
     return {
         "tick": F.coalesce(latest["tick"], F.col("b_tick")),
         "counter": F.when(latest.isNull(), F.col("b_counter") + F.col("nth")).otherwise(F.col("nth") + latest["since"]),
@@ -283,7 +287,7 @@ def numbered(rows: DataFrame) -> DataFrame:
 @built_once
 def _start() -> dict[str, Column]:
     count = F.size("units")
-    return {"start": F.sum(count).over(_in_order()[1]) - count}
+    return {"start": F.sum(count).over(in_order()[1]) - count}
 
 
 @built_once
@@ -349,7 +353,7 @@ def _consent_event(parts: Column, contracts: Mapping[str, Contract]) -> Column:
 def event_id() -> Column:
     """UUIDv7 layout: time bits from the commit (else arrival) time, the rest keyed; the same message gives the same id."""
     millis = F.lpad(F.lower(F.hex(F.unix_millis(F.coalesce("commit_time", "arrived")))), 12, "0")
-    raw = F.lower(F.hex(F.hmac(F.col("k_id"), F.concat(F.col("change_id"), F.encode("unit", "UTF-8")))))
+    raw = F.lower(F.hex(F.hmac(F.col("k_id"), F.concat(F.col("message_id"), F.encode("unit", "UTF-8")))))
     variant = F.translate(F.substring(raw, 20, 1), "0123456789abcdef", "89ab" * 4)
     return F.concat(
         F.substring(millis, 1, 8), F.lit("-"), F.substring(millis, 9, 4), F.lit("-7"), F.substring(raw, 1, 3), F.lit("-"),

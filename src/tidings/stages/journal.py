@@ -13,8 +13,10 @@ from pyspark.sql import functions as F
 from tidings.contract import Contract
 from tidings.gate.presets import DEFAULT, preset_named
 from tidings.seal.columns import aad_column, identifier_column, key_column, kid_column, seal_column, wrap_column
+from tidings.shapes import ASK, SAGA
 from tidings.stages.attested import decided_entry
 from tidings.stages.conflict import conflict_part
+from tidings.stages.erased import GONE
 from tidings.stages.event import Batch, nothing
 from tidings.stages.joint import later_version
 from tidings.stages.normal import normalised
@@ -34,7 +36,6 @@ _COPIED = (
     "ordering",
     "epoch",
     "decision",
-    "recipients",
     "deadlines",
 )
 _OF_EVENTS = (
@@ -46,7 +47,6 @@ _OF_EVENTS = (
     "lamport",
     "subjectseq",
     "schema_version",
-    "flags",
 )
 
 
@@ -78,13 +78,13 @@ def _things(keeps: bool, contracts: Mapping[str, Contract]) -> Column:
     live = F.col("problem").isNull() & F.col("skip").isNull() & F.col("contract").isNotNull() & ~F.col("repeat")
     events = F.size("units") > 0
     said = (F.size("consents") > 0) & ~F.map_entries("consents").eqNullSafe(F.map_entries("known_consents"))
-    # Where images are kept the subject's rows are sorted together, so one key row per subject is enough.
-    keyed = F.col("first") if keeps else events
+    # Where images are kept the subject's rows are sorted together, so one key row per subject is enough; whoever stays erased gets none.
+    keyed = (F.col("first") & F.col("stone").isNull()) | F.col("stone_now").isNotNull() if keeps else events
     image = live & F.col("last") & F.col("op").isin(*_IMAGES) if keeps else F.lit(False)
     remembered = F.array(
         F.when(keyed & F.col("tag").isNotNull(), _thing("keys")),
         F.when(image, _thing("last_seen")),
-        F.when(live & said, _thing("subjects")),
+        F.when(live & (said | (F.col("stone")[3] == GONE)), _thing("subjects")),
         F.when(F.col("problem").isNotNull(), _thing("quarantine")),
     )
     new = F.col("base").isNull() | F.col("op").isin("insert", "snapshot")
@@ -181,6 +181,7 @@ def _written(keeps: bool, masters: bool, policy_version: str, preset: str, seale
         "tag": F.when(F.col("out").isin("keys", "last_seen", "subjects", "identities"), F.col("tag")),
         "bucket": F.when(F.col("out").isin("last_seen", "subjects", "identities"), F.col("bucket")),
         "kid": F.when(F.col("out").isin("journal", "keys", "last_seen"), F.col("kid")),
+        "flags": F.when(F.col("out") == "journal", F.col("flags")).when(F.col("out") == "subjects", F.col("stone_now")),
         "time": F.when(F.col("out").isin("journal", "last_seen"), F.coalesce("commit_time", "arrived")),
         "entity": F.when(F.col("out").isin("journal", "identities"), F.col("contract")).when(
             F.col("out") == "quarantine", F.col("unmapped")
@@ -198,16 +199,25 @@ def _journal(policy_version: str, entry: Column, sealed: bool, masters: bool) ->
         )
     return {
         **{name: F.when(mine, F.col(name)) for name in (*_COPIED, *_OF_EVENTS)},
+        "recipients": F.when(mine, _told(sealed)),
         "vector": F.col("vector"),
         "recorded": F.when(mine, F.col("arrived")),
         "correlation": F.when(mine, F.coalesce("txn", F.lower(F.hex(F.substring("change_id", 1, 8))))),
         "change": F.when(mine, F.col("change_id")),
-        "causation": F.lit(None).cast("string"),
+        "causation": F.when(
+            mine & (F.col("place").startswith(SAGA) | F.col("place").startswith(ASK)), F.split("place", ":")[1]
+        ),
         "policy_version": F.when(mine, F.lit(policy_version)),
         "consent": F.when(mine, F.col("consent_event")),
         "payload": F.when(mine, body).cast("binary"),
         "entry": F.when(mine, entry),
     }  # fmt: skip
+
+
+def _told(sealed: bool) -> Column:
+    """Who is told. An erasure is told out of its capsule, recipient by recipient, not out of the row that asked for it."""
+    asked = F.array_contains("flags", "erasure") if sealed else F.lit(False)
+    return F.when(asked, F.array().cast("array<string>")).otherwise(F.col("recipients"))
 
 
 def _keys() -> dict[str, Column]:

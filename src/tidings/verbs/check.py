@@ -55,7 +55,8 @@ def _answer_of(settings: Settings, name: str) -> dict[str, Any]:
     finally:
         channel.close()
     good = said.result == "acknowledged"
-    return {"subscriber": name, "answered": good, "result": said.result, "code": said.code, "status": said.status}
+    row = {"subscriber": name, "answered": good, "result": said.result, "code": said.code, "status": said.status}
+    return row | {"detail": said.detail}
 
 
 def _server_of(settings: Settings, name: str) -> dict[str, Any] | None:
@@ -80,7 +81,10 @@ def _answer_line(row: dict[str, Any]) -> str:
     if "source" in row:
         return f"connect {row['source']}: {row['result']}"
     status = f" (HTTP {row['status']})" if row["status"] else ""
-    return f"connect {row['subscriber']}: {'answered' if row['answered'] else row['result']} {row['code']}{status}"
+    detail = f": {row['detail']}" if row["detail"] and not row["answered"] else ""
+    return (
+        f"connect {row['subscriber']}: {'answered' if row['answered'] else row['result']} {row['code']}{status}{detail}"
+    )
 
 
 def _lines(plan: Plan) -> Iterator[str]:

@@ -40,9 +40,9 @@ def documents() -> dict[str, dict[str, Any]]:
     """Kind of file → its schema; the same models that read the files make them."""
     from tidings.contract import Contract
     from tidings.reading import schema_of
-    from tidings.shapes import Operator, Source, Subscriber
+    from tidings.shapes import Operator, Saga, Source, Subscriber
 
-    shapes = {"tidings": Operator, "source": Source, "entity": Contract, "subscriber": Subscriber}
+    shapes = {"tidings": Operator, "source": Source, "entity": Contract, "subscriber": Subscriber, "saga": Saga}
     draft = "https://json-schema.org/draft/2020-12/schema"
     made = {name: {"$schema": draft, **schema_of(model)} for name, model in shapes.items()}
     return {**made, "policy": {"$schema": draft, **_POLICY}}

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from tidings.verbs.options import AsJson, Here, answer
+from tidings.verbs.report_alerts import lines, open_alerts
 
 SOURCE = ("messages", "events", "snapshots", "duplicates", "stale", "skipped", "quarantined", "masked", "clock_ahead")
 
@@ -67,6 +68,7 @@ def summary(settings: Any, store: Any, books: bool) -> dict[str, Any]:
         ],
         "lanes": [{"subscriber": name, **_lane(count)} for name, count in sorted(lanes.items())],
         "refusals": dict(refusals.most_common()),
+        "alerts": open_alerts(settings),
         "ledger": _checkpoint(settings.data_path / "ledger" / "root" / "checkpoint"),
     }
     if books:
@@ -114,6 +116,8 @@ def _show(said: dict[str, Any]) -> None:
     for one in said["lanes"]:
         lanes.add_row(one["subscriber"], *[str(one[k]) for k in shown])
     console.print(sources, lanes)
+    for one in said["alerts"]:
+        console.print(*lines(one), sep="\n", markup=False, highlight=False)
     if said["ledger"]:
         console.print(f"ledger: {said['ledger']['size']} entries in the root log, root {said['ledger']['root']}")
     if books := said.get("books"):

@@ -37,12 +37,13 @@ def timeline(
 
 
 def _events(store: Any, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    from tidings.report.account import ends, pairs
+    from tidings.report.account import bootstrapped, ends, pairs
     from tidings.report.people import differences
 
     if not rows:
         return []
     known = ends(store, {row["event_id"] for row in rows}, min(row["recorded"] for row in rows))
+    late = bootstrapped(known)
     return [
         {
             "event_id": row["event_id"],
@@ -53,7 +54,7 @@ def _events(store: Any, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "time": row["time"].isoformat(),
             "flags": [*(row["flags"] or []), *(["payload_expired"] if row["data"].get("expired") else [])],
             "changed": differences(row["data"]),
-            "pairs": pairs(row, known),
+            "pairs": pairs(row, known, late.get(row["event_id"], ())),
         }
         for row in rows
     ]

@@ -1,7 +1,8 @@
-"""`tidings verify [PATH]`: a ledger or a receipt, from its bytes and one public key. No Spark, no network."""
+"""`tidings verify [PATH]`: a ledger, a receipt or a certificate, from its bytes and one public key. No Spark, no network."""
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,14 +21,17 @@ def register(app: typer.Typer) -> None:
 
 def verify(
     path: Annotated[
-        Path | None, typer.Argument(metavar="[PATH]", help="A receipt or a ledger; default: yours.")
+        Path | None, typer.Argument(metavar="[PATH]", help="A receipt, a certificate or a ledger; default: yours.")
     ] = None,
     directory: Here = Path("."),
     as_json: AsJson = False,
     vkey: Annotated[str, typer.Option(help="The ledger's public key, as you kept it.", show_default="beside it")] = "",
+    key: Annotated[
+        Path | None, typer.Option("--key", metavar="FILE", help="The file with that key, such as ledger/root/vkey.")
+    ] = None,
 ) -> None:
-    """Verify the ledger, or a receipt; exit code 0 only when everything fits."""
-    verdict = _verdict(path, directory, vkey)
+    """Verify the ledger, a receipt or a certificate; exit code 0 only when everything fits."""
+    verdict = _verdict(path, directory, vkey or _kept(key))
     if as_json:
         answer(verdict.as_dict())
     else:
@@ -47,7 +51,31 @@ def _verdict(path: Path | None, directory: Path, vkey: str) -> Verdict:
         return verify_ledger(_ledger_in(path), vkey)
     if not path.is_file():
         raise Refused("ledger-path", f"{path} does not exist", "a receipt or a ledger's folder", "Name one of them.")
-    return verify_receipt(read_receipt(path.read_bytes()), vkey)
+    data = _bounded(path)
+    if path.suffix == ".zip" or data[:2] == b"PK":
+        from tidings.rights.certificate_check import verify_certificate
+
+        return verify_certificate(data, vkey)
+    return verify_receipt(read_receipt(data), vkey)
+
+
+def _bounded(path: Path) -> bytes:
+    """As much of a file as any reader here takes, and one byte more, so that it can say so."""
+    from tidings.ledger.proof import MAX_RECEIPT
+
+    with path.open("rb") as stream:
+        return stream.read(MAX_RECEIPT + 1)
+
+
+def _kept(key: Path | None) -> str:
+    """The key in a file that somebody kept; a file that holds none is no key, and nothing is verified without it."""
+    if key is None:
+        return ""
+    with key.open("rb") if key.is_file() else BytesIO() as stream:
+        text = stream.read(1024).decode("ascii", errors="replace").strip()
+    if not text:
+        raise Refused("ledger-key", f"no key in {key}", "a file with one line, <name>+<id>+<key>", "Name that file.")
+    return text
 
 
 def _ledger_in(folder: Path) -> Path:
@@ -68,6 +96,8 @@ def _print(verdict: Verdict) -> None:
         print(f"wrong: {problem}")
     for log in verdict.logs:
         print(f"{log['origin']}: {log['size']} entries, root {log['root']}")
+    if document := getattr(verdict, "document", ""):
+        print(f"{document} of request {getattr(verdict, 'request', '')}")
     seen = f"{verdict.entries} entries, {verdict.tiles} tiles, {verdict.checkpoints} signed heads"
     print(f"{'verified' if verdict.good else f'NOT verified, {len(verdict.problems)} problem(s)'}: {seen}")
     for caveat in verdict.caveats:

@@ -1,6 +1,7 @@
 // Verifies a tile log with Go's own note and tlog packages and no code of ours.
 //
 //	verifier LOG_FOLDER VKEY
+//	verifier certificate UNPACKED_FOLDER VKEY
 package main
 
 import (
@@ -113,6 +114,10 @@ func (f *folder) entries(reader tlog.HashReader, number, size int64) {
 }
 
 func main() {
+	if os.Args[1] == "certificate" {
+		certificate(os.Args[2], os.Args[3])
+		return
+	}
 	key, err := note.NewVerifier(os.Args[2])
 	must(err, "key")
 	f := &folder{os.Args[1], map[tlog.Tile][]byte{}}

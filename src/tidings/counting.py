@@ -14,8 +14,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidings.progress import Marks, Progress
+from tidings.seal.columns import LOTS
 from tidings.seen import Lag, Seen, keys_of, written
-from tidings.session import BUCKETS
 from tidings.shapes import Source
 from tidings.stages.change import UNHEARD, skip_reasons
 from tidings.stages.once import built_once
@@ -100,7 +100,7 @@ def after(progress: Progress, found: Mapping[str, Any], source: Source, folder: 
             key = f"{top['epoch']}|{table}"
             high[key] = max(high.get(key, ""), top["ordering"])
     hlc = (found["hlc"]["tick"], found["hlc"]["counter"]) if found["hlc"] is not None else marks.hlc
-    lamport = marks.lamport + int(found["index"] or 0) * BUCKETS
+    lamport = marks.lamport + int(found["index"] or 0) * LOTS
     newest = utc(found["newest"]).isoformat() if found["newest"] else ""
     return progress.plus(Marks(high, max(hlc, marks.hlc), lamport), totals(found), newest, _seen(found, source, folder))
 

@@ -82,6 +82,7 @@ class Emitter:
         """Process batch `number` of the stream; `size` is its input in bytes."""
         done = self.committed()
         if done is not None and done >= number and all(self._remembered(table, number) for table in REMEMBERED):
+            self.generations.forget_lots()
             return
         with turn(self.settings, self.store, self.source.name), fence.passing():
             folder, counts = self._emit(rows, number, size)
@@ -107,7 +108,8 @@ class Emitter:
         keeps = self.source.images != "full" or masters
         name = f"{self.source.name}-{self.generation}-{number}-{new_secret().hex()[:8]}"
         emitted = self.source.snapshot == "emit"
-        return Batch(self.source.name, self.generation, number, name, marks, keeps, emitted, masters)
+        lots = self.generations.lots(self.generation, number)
+        return Batch(self.source.name, self.generation, number, name, marks, keeps, emitted, masters, lots)
 
     def _write(
         self, rows: DataFrame, batch: Batch, progress: Progress, size: int
@@ -183,6 +185,7 @@ class Emitter:
         crash.point("emit.keys")
         if (done := self.committed()) is None or done < number:
             self.generations.save(self.generation, number, after)
+            self.generations.keep_lots(self.generation, number, batch.lots)
         journal = folder / "out=journal"
         gated = {"tombstones": str(self.store.transaction_version("subjects", DESK))}  # as of which it was decided
         self.store.commit(
@@ -192,12 +195,14 @@ class Emitter:
         for table in REMEMBERED:
             part = folder / f"out={table}"
             self.store.commit(table, str(part) if part.exists() else None, app=self.app, version=number)
+        self.generations.forget_lots()
         crash.point("emit.done")
 
 
 def one_row(settings: Settings, batch: Batch) -> pa.Table:
     """Keys, this batch's secret and its place, as one row to put beside every other: nothing of it shows in a plan."""
-    keys = {f"k_{purpose}": settings.keyring.derive(purpose) for purpose in PURPOSES} | {"secret": new_secret()}
+    keys = {f"k_{purpose}": settings.keyring.derive(purpose) for purpose in PURPOSES}
+    keys |= {"secret": new_secret(), "lots": batch.lots or new_secret()}
     types = {str: pa.string(), int: pa.int64(), list: pa.map_(pa.string(), pa.string())}
     columns = {name: pa.array([key], pa.binary()) for name, key in keys.items()}
     columns |= {name: pa.array([value], types[type(value)]) for name, value in batch.values().items()}

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from tidings.contract import Contract
 from tidings.decisions import Decisions
 from tidings.known import KEY, Known
+from tidings.seal.columns import lot_column
 from tidings.seal.tokens import token_pattern
 from tidings.seen import NAME
 from tidings.settings import Settings
@@ -79,9 +80,11 @@ class Context:
 
 
 def gathered(rows: DataFrame, one: DataFrame, known: Known, partitions: int) -> DataFrame:
-    """Each row with the batch's keys and place (`one` row for all) and with what is known of its subject; divided by bucket."""
-    rows = rows.repartition(partitions, "bucket").crossJoin(F.broadcast(one)).join(known.subjects, [*KEY], "left")
-    return rows if known.last_seen is None else rows.join(known.last_seen, [*KEY], "left")
+    """Each row with the batch's keys and place (`one` row for all) and with what is known of its subject; divided by lot."""
+    rows = rows.repartition(partitions, "bucket").join(known.subjects, [*KEY], "left")
+    rows = rows if known.last_seen is None else rows.join(known.last_seen, [*KEY], "left")
+    rows = rows.crossJoin(F.broadcast(one.select("lots"))).withColumn("lot", lot_column(F.col("lots"), F.col("tag")))
+    return rows.drop("lots").repartition(partitions, "lot").crossJoin(F.broadcast(one.drop("lots")))
 
 
 def writing(rows: DataFrame, batch: Batch, context: Context, observe: Observers = (same, same)) -> DataFrame:

@@ -15,9 +15,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from tidings.errors import Damaged
 from tidings.progress import Marks
+from tidings.seal.columns import lot_column
 from tidings.seal.keyfiles import KeyFiles
 from tidings.seal.keyring import associated, open_payload
 from tidings.stages.change import UNHEARD
@@ -68,7 +70,8 @@ def gathered(spark: SparkSession, rows: pa.Table, one: pa.Table, known: Mapping[
         rows = rows.append_column(name, one[name].take(first))
     for name, values in known.items():
         rows = rows.append_column(name, values)
-    return spark.createDataFrame(rows).coalesce(1)
+    frame = spark.createDataFrame(rows).coalesce(1)
+    return frame.withColumn("lot", lot_column(F.col("lots"), F.col("tag"))).drop("lots")
 
 
 def known_of(store: Store, keys: KeyFiles, batch: Batch, rows: pa.Table) -> dict[str, pa.Array]:

@@ -1,6 +1,7 @@
 """What a source has committed: one small file per batch, written before the journal commit that makes it true.
 
     data/state/<source>/<generation>/<batch>.json
+    data/state/<source>/<generation>/<batch>.lots      the secret by which the batch's subjects were divided, until the batch is done
 
 A generation lives with the stream's checkpoint. Deleting the checkpoint starts a new generation, which begins with the marks of the
 last one: nothing is skipped, and what comes again is recognised.
@@ -102,3 +103,16 @@ class Generations:
     def save(self, generation: str, batch: int, progress: Progress) -> None:
         durable_write(self.path(generation, batch), progress.dump())
         self.path(generation, batch - KEEP).unlink(missing_ok=True)
+
+    def lots(self, generation: str, batch: int) -> bytes:
+        """What the batch divides its subjects by: drawn anew, unless its journal may be committed and a repeat must come to the same."""
+        place = self.path(generation, batch).with_suffix(".lots")
+        return bytes.fromhex(place.read_text()) if place.exists() else secrets.token_bytes(32)
+
+    def keep_lots(self, generation: str, batch: int, drawn: bytes) -> None:
+        durable_write(self.path(generation, batch).with_suffix(".lots"), drawn.hex())
+
+    def forget_lots(self) -> None:
+        """What is over is not repeated; a file of a generation that ended in the middle goes as well."""
+        for place in self.folder.glob("*/*.lots"):
+            place.unlink(missing_ok=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
@@ -78,6 +79,8 @@ class Stretches:
     def __init__(self, tables: Tables, wire_key: bytes, regate: object, least: int = LEAST) -> None:
         self.tables, self.regate, self.least, self.reach = tables, regate, least, FIRST_REACH
         self._wire_key = wire_key
+        # Calls are on record for ever: divided by the tag itself they would say of an erased member whose tag it cannot be.
+        self._dividing = secrets.token_bytes(16)
         self._decided = decided_in(tables.store.decisions)
 
     def turn(self, lane: Lane, events: int, now: float) -> Turn:
@@ -99,7 +102,7 @@ class Stretches:
         kinds, kind = self._kinds(entries, known)
         far = any(lane.latency_s > NEAR_S for lane in found.lanes)
         splits = min([SPLITS if far else SPLITS // 2, *(lane.state.rules.concurrency for lane in found.lanes)])
-        split = [known[e.kid][0][0] % splits if e.kid in known else 0 for e in entries]
+        split = [self._split(known[e.kid][0], splits) if e.kid in known else 0 for e in entries]
         last = found.upto if len(entries) == len(found.entries) else entries[-1].offset
         stretch = Stretch(found.feed, entries, split, kind, known, {}, moment(now), splits)
         cut: dict[object, list[list[Chunk]]] = {}
@@ -109,6 +112,9 @@ class Stretches:
                 stretch.take(lane.name, part, lane.state.seq + 1, cut)
                 _begin(lane, len(stretch.calls[lane.name]))
         return stretch if stretch.parts else None
+
+    def _split(self, tag: bytes, splits: int) -> int:
+        return hashlib.blake2b(tag, digest_size=1, key=self._dividing).digest()[0] % splits
 
     def _kinds(
         self, entries: Sequence[Entry], known: Mapping[bytes, tuple[bytes, bytes]]

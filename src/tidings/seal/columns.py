@@ -10,6 +10,8 @@ from pyspark.sql import functions as F
 
 from tidings.seal.keyring import FORMAT, IV_BYTES, SEPARATOR, TAG_BYTES
 
+LOTS = 16  # a batch's subjects are divided into this many; part of the offset layout, so never changed in place
+
 
 def keys_frame(spark: SparkSession, mapping: Mapping[str, bytes]) -> DataFrame:
     """One row, one binary column per key. Join it: a literal key would show in plans and logs, a joined column does not.
@@ -38,6 +40,12 @@ def key_column(secret: Column, tag: Column) -> Column:
 
 def bucket_column(tag: Column, buckets: int = 256) -> Column:
     return F.conv(F.hex(F.substring(tag, 1, 1)), 16, 10).cast("int") % buckets
+
+
+def lot_column(lots: Column, tag: Column) -> Column:
+    """Where a subject stands in one batch. An event keeps its offset for ever, so what decides it must not outlive the person's keys:
+    another lot in every batch, drawn with a secret that is forgotten, where the tag's own bucket would tell who an event is not about."""
+    return F.coalesce(bucket_column(F.hmac(lots, tag), LOTS), F.lit(0))
 
 
 def aad_column(table: str, event_id: Column, field: str, fmt: str = FORMAT) -> Column:

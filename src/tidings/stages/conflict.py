@@ -57,7 +57,7 @@ def master_fields(contracts: Mapping[str, Contract]) -> list[str]:
 
 def up_to() -> tuple[WindowSpec, WindowSpec]:
     """The subject's rows of this batch before this one, and those with this one."""
-    window = Window.partitionBy("bucket", "tag").orderBy("ordering", "rank", "ordinal")
+    window = Window.partitionBy("lot", "tag").orderBy("ordering", "rank", "ordinal")
     start = Window.unboundedPreceding
     return window.rowsBetween(start, -1), window.rowsBetween(start, Window.currentRow)
 
@@ -81,7 +81,7 @@ def _own_view(contracts: Mapping[str, Contract]) -> dict[str, Column]:
 def _borrowed(contracts: Mapping[str, Contract]) -> dict[str, Column]:
     lone = is_master(contracts) & F.col("base").isNull() & F.col("joint_fields").isNotNull()
     # An order of its own makes the last row the newest whatever its clock says; only what is stale is left out.
-    newest = F.max(F.when(live(), F.col("nth"))).over(Window.partitionBy("bucket", "tag"))
+    newest = F.max(F.when(live(), F.col("nth"))).over(Window.partitionBy("lot", "tag"))
     last = F.when(is_master(contracts), F.coalesce(newest == F.col("nth"), F.lit(False))).otherwise(F.col("last"))
     return {"borrowed": F.coalesce(lone, F.lit(False)), "last": last}
 

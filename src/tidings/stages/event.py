@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 
 from tidings.contract import Consent, Contract
 from tidings.progress import Marks
+from tidings.seal.columns import LOTS
 from tidings.seal.tokens import token_flags
-from tidings.session import BUCKETS
 from tidings.stages.normal import truthy
 from tidings.stages.once import built_once
 from tidings.stages.signals import signal_units
@@ -33,6 +33,7 @@ class Batch:
     keeps: bool = True  # last images are looked up and kept
     emit_snapshots: bool = False
     masters: bool = False  # what each master said is looked up and kept
+    lots: bytes = field(default=b"", repr=False)  # what its subjects draw their lots with
 
     def values(self) -> dict[str, object]:
         """What differs from batch to batch, as columns of the one-row frame: a literal would make Spark compile each batch anew."""
@@ -53,7 +54,7 @@ def mark() -> Column:
 
 
 def ordered(rows: DataFrame, already: DataFrame) -> DataFrame:
-    """Adds the change's identity, its repeat flags and the hybrid logical clock, in the source's order within each bucket."""
+    """Adds the change's identity, its repeat flags and the hybrid logical clock, in the source's order within each lot."""
     rows = rows.withColumns(_identity()).withColumns(_place()).withColumns(_clock())
     return rows.join(F.broadcast(already), "change_id", "left").withColumns(_repeat())
 
@@ -83,8 +84,8 @@ def _identity() -> dict[str, Column]:
 
 
 def in_order() -> tuple[WindowSpec, WindowSpec]:
-    """The bucket in the source's order, and the same up to the current row."""
-    window = Window.partitionBy("bucket").orderBy("ordering", "rank", "ordinal")
+    """The lot in the source's order, and the same up to the current row."""
+    window = Window.partitionBy("lot").orderBy("ordering", "rank", "ordinal")
     return window, window.rowsBetween(Window.unboundedPreceding, Window.currentRow)
 
 
@@ -126,7 +127,7 @@ def with_known(rows: DataFrame, batch: Batch, contracts: Mapping[str, Contract])
 @built_once
 def _seen_in_batch() -> dict[str, Column]:
     """Without an order of its own a source may repeat a message anywhere in a batch, not only in the next line."""
-    first = F.min("nth").over(Window.partitionBy("bucket", "change_id"))
+    first = F.min("nth").over(Window.partitionBy("lot", "change_id"))
     return {"repeat": F.col("repeat") | (~F.col("ordered") & (F.col("nth") > first))}
 
 
@@ -152,7 +153,7 @@ def _latest_fields(contracts: Mapping[str, Contract], before: WindowSpec) -> Col
 
 @built_once
 def _compared(contracts: Mapping[str, Contract]) -> dict[str, Column]:
-    window = Window.partitionBy("bucket", "tag").orderBy("ordering", "rank", "ordinal")
+    window = Window.partitionBy("lot", "tag").orderBy("ordering", "rank", "ordinal")
     before = window.rowsBetween(Window.unboundedPreceding, -1)
     usable = _usable()
     merged = F.map_concat(F.coalesce(F.col("known_fields"), nothing()), _latest_fields(contracts, before))
@@ -175,7 +176,7 @@ def _compared(contracts: Mapping[str, Contract]) -> dict[str, Column]:
 
 @built_once
 def _last() -> dict[str, Column]:
-    newest = F.max(F.when(_usable() & ~F.col("older"), F.col("nth"))).over(Window.partitionBy("bucket", "tag"))
+    newest = F.max(F.when(_usable() & ~F.col("older"), F.col("nth"))).over(Window.partitionBy("lot", "tag"))
     return {"last": F.coalesce(newest == F.col("nth"), F.lit(False))}
 
 
@@ -280,7 +281,7 @@ def _units(contracts: Mapping[str, Contract], emit_snapshots: bool) -> dict[str,
 
 
 def numbered(rows: DataFrame) -> DataFrame:
-    """The index of each change's first event inside its bucket: dense, so offsets are dense per bucket."""
+    """The index of each change's first event inside its lot: dense, so offsets are dense per lot."""
     return rows.withColumns(_start())
 
 
@@ -294,7 +295,7 @@ def _start() -> dict[str, Column]:
 def event_columns(contracts: Mapping[str, Contract], attested: Collection[str]) -> dict[str, Column]:
     """Columns of one event, from a row spread by `out`, `unit` and `index` (its place in the change); other rows have none of them."""
     index = F.col("start") + F.col("index")
-    offset = F.col("b_number") * OFFSETS_PER_BATCH + index * BUCKETS + F.col("bucket")
+    offset = F.col("b_number") * OFFSETS_PER_BATCH + index * LOTS + F.col("lot")
     parts = F.split("unit", "\\|")
     kind = parts[0]
     life = ("insert", "update", "delete", "soft_delete", "restore", "reparent", "rekey", "truncate")
@@ -304,7 +305,7 @@ def event_columns(contracts: Mapping[str, Contract], attested: Collection[str]) 
         F.lpad(F.col("counter").cast("string"), 6, "0"),
         F.lpad(F.col("index").cast("string"), 2, "0"),
     )
-    lamport = F.col("b_lamport") + 1 + index * BUCKETS + F.col("bucket")
+    lamport = F.col("b_lamport") + 1 + index * LOTS + F.col("lot")
     columns = {
         "offset": offset,
         "event_id": event_id(),

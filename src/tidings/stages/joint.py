@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidings.contract import Contract
-from tidings.session import BUCKETS
+from tidings.seal.columns import LOTS
 from tidings.stages.conflict import (
     in_dispute,
     is_master,
@@ -46,7 +46,7 @@ def remembered(rows: DataFrame, contracts: Mapping[str, Contract]) -> DataFrame:
 @built_once
 def _at() -> dict[str, Column]:
     """The Lamport time of the change: that of its first event."""
-    return {"at": F.col("b_lamport") + 1 + F.col("start") * BUCKETS + F.col("bucket")}
+    return {"at": F.col("b_lamport") + 1 + F.col("start") * LOTS + F.col("lot")}
 
 
 @built_once
@@ -61,7 +61,7 @@ def _written_by(contracts: Mapping[str, Contract]) -> dict[str, Column]:
         for entries, test in ((standing, stands(name)), (waiting, waits)):
             entry = F.struct(F.lit(name).alias("key"), write.alias("value"))
             entries.append(F.last(F.when(test, entry), ignorenulls=True).over(upto))
-    spoke = F.max(F.when(F.size("units") > 0, F.col("at") + (F.size("units") - 1) * BUCKETS)).over(upto)
+    spoke = F.max(F.when(F.size("units") > 0, F.col("at") + (F.size("units") - 1) * LOTS)).over(upto)
     return {
         "stands": F.map_from_entries(F.array_compact(F.array(*standing))),
         "waits": F.map_from_entries(F.array_compact(F.array(*waiting))),

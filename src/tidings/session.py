@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
+from pyspark.errors.exceptions import captured
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
@@ -104,8 +105,22 @@ def jvm(jars: Sequence[Path]) -> Any:
 @cache
 def _own_gateway(jars: str) -> Any:
     """Kept as long as this process lives: the JVM ends when nobody holds the other end of its standard input."""
+    _translate_only_its_own()
     conf = SparkConf().set(JARS, jars).set("spark.driver.memory", "256m").set("spark.driver.extraJavaOptions", QUIET)
     return launch_gateway(conf, {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL})  # type: ignore[no-untyped-call]
+
+
+@cache
+def _translate_only_its_own() -> None:
+    """PySpark asks the session's JVM what an exception is; one of another JVM has a number that means something else there."""
+    translate = captured.convert_exception
+
+    def own(e: Any) -> captured.CapturedException:
+        gateway = SparkContext._gateway
+        mine = gateway is not None and e._gateway_client is gateway._gateway_client
+        return translate(e) if mine else captured.UnknownException(desc="", stackTrace="")
+
+    captured.convert_exception = own
 
 
 class _Remembered:

@@ -17,6 +17,7 @@ import pytest
 from at_hand import unavailable
 from checker import check
 from kafka_server import Broker, broker, free_port
+from pyspark.sql import SparkSession
 from small import SUBSCRIBERS, Small, small
 
 from tidings.errors import SourceStopped
@@ -108,7 +109,9 @@ def test_a_place_is_in_one_topic_and_no_record_is_passed_over(kafka: Broker, tmp
     assert "data/checkpoints" in error.what_now
 
 
-def test_what_stands_in_the_way_is_told_apart(kafka: Broker, tmp_path: Path) -> None:
+def test_what_stands_in_the_way_is_told_apart(kafka: Broker, tmp_path: Path, spark: SparkSession) -> None:
+    """Also beside a session whose JVM is another one and would be asked what our client's exceptions are."""
+    assert spark.range(1).count() == 1
     kafka.create("told", 1)
     error = stopped(log_of(kafka, tmp_path, "told", "absent"))
     assert (error.code, error.found) == ("source_not_ready", "source crm: no topic absent")

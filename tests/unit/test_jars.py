@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
 
 from tidings.errors import Refused
 from tidings.jars import KAFKA, given, jars
+from tidings.session import jvm
 from tidings.settings import load
 from tidings.verbs.init import write
 
@@ -59,3 +62,14 @@ def test_a_folder_of_the_operator_is_taken_as_it_is(folder: Path) -> None:
 
 def with_kafka(folder: Path) -> None:
     (folder / "sources" / "stream.yaml").write_text(SOURCE)
+
+
+@pytest.mark.spark
+def test_an_exception_of_another_jvm_is_what_that_jvm_says(spark: SparkSession) -> None:
+    """PySpark would ask the session's JVM about an object of ours, by a number that it gave to something else or to nothing."""
+    assert spark.range(1).count() == 1
+    other = jvm([])
+    for _ in range(100):
+        with pytest.raises(Py4JJavaError) as caught:
+            other.java.lang.Integer.parseInt("no number")
+        assert str(caught.value.java_exception.getClass().getName()) == "java.lang.NumberFormatException"

@@ -61,12 +61,24 @@ class Cluster:
 
     def topics(self, names: Sequence[str]) -> dict[str, Topic]:
         """Each topic with its offsets; what lies in open transactions is not there yet."""
+        end = time.monotonic() + BELIEVE_S
+        while (found := self._topics(names, patient=time.monotonic() < end)) is None:
+            time.sleep(0.5)
+        return found
+
+    def _topics(self, names: Sequence[str], *, patient: bool) -> dict[str, Topic] | None:
+        """None: the cluster knows a new topic a moment before the broker that leads it does."""
         described = self._described(names)
         with self._asked() as (java, _):
             place = java.org.apache.kafka.common.TopicPartition
             places = [place(name, part.partition()) for name, said in described.items() for part in said.partitions()]
             spec = java.org.apache.kafka.clients.admin.OffsetSpec
-            first, after = (self._offsets(places, each()) for each in (spec.earliest, spec.latest))
+            try:
+                first, after = (self._offsets(places, each()) for each in (spec.earliest, spec.latest))
+            except Py4JJavaError as error:
+                if patient and UNKNOWN in _kinds(error.java_exception):
+                    return None
+                raise
         ids = {name: said.topicId().toString() for name, said in described.items()}
         return {name: Topic(ids[name], first.get(name, {}), after.get(name, {})) for name in names}
 

@@ -114,9 +114,7 @@ def make(settings: Settings, shape: Shape, say: Say = lambda text: None) -> Past
     return past
 
 
-def _batch(
-    past: Past, shape: Shape, number: int, people: Sequence[int], who: tuple[Sequence[bytes], set[int]]
-) -> None:
+def _batch(past: Past, shape: Shape, number: int, people: Sequence[int], who: tuple[Sequence[bytes], set[int]]) -> None:
     tags, chosen = who
     count, name = len(people), f"{FEED[0]}-{FEED[1]}-{number}-00000000"
     kids, keys = _random(count, TAG_BYTES), _random(count, KEY_BYTES)
@@ -205,6 +203,4 @@ def _state(past: Past, number: int, people: range, tags: Sequence[bytes]) -> Non
 def _random(count: int, size: int) -> pa.Array:
     """As many values that do not compress."""
     ends = pc.multiply(pa.array(range(count + 1), pa.int32()), pa.scalar(size, pa.int32()))
-    return pa.Array.from_buffers(
-        pa.binary(), count, [None, ends.buffers()[1], pa.py_buffer(os.urandom(count * size))]
-    )
+    return pa.Array.from_buffers(pa.binary(), count, [None, ends.buffers()[1], pa.py_buffer(os.urandom(count * size))])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,6 +21,8 @@ import pyarrow.parquet as pq
 from tidings.care import tend
 from tidings.gate.decisions import DecisionTable
 from tidings.gate.loading import load_policy
+from tidings.lanes.attempts import MEMBER
+from tidings.rights.capsule import FEED as CAPSULE
 from tidings.seal.keyfiles import KeyFiles
 from tidings.seal.keyring import TAG_BYTES, associated, bucket, seal_payload
 from tidings.session import BUCKETS
@@ -117,12 +119,12 @@ def make(settings: Settings, shape: Shape, say: Say = lambda text: None) -> Past
 def _batch(past: Past, shape: Shape, number: int, people: Sequence[int], who: tuple[Sequence[bytes], set[int]]) -> None:
     tags, chosen = who
     count, name = len(people), f"{FEED[0]}-{FEED[1]}-{number}-00000000"
-    kids, keys = _random(count, TAG_BYTES), _random(count, KEY_BYTES)
+    kids, keys = random_bytes(count, TAG_BYTES), random_bytes(count, KEY_BYTES)
     past.keys.write(
         pa.table({"tag": pa.array([tags[one] for one in people], pa.binary()), "kid": kids, "key": keys}), name
     )
     events = [f"{number:08x}-{place:08x}" for place in range(count)]
-    payload = _random(count, PAYLOAD_BYTES).to_pylist()
+    payload = random_bytes(count, PAYLOAD_BYTES).to_pylist()
     for place, person in enumerate(people):
         if person in chosen:
             payload[place] = sealed(past, person, events[place], keys[place].as_py())
@@ -130,10 +132,10 @@ def _batch(past: Past, shape: Shape, number: int, people: Sequence[int], who: tu
     base = number * OFFSETS_PER_BATCH
     columns = {
         "offset": pa.array(range(base, base + count), pa.int64()), "source": FEED[0], "generation": FEED[1],
-        "batch": number, "event_id": events, "change": _random(count, TAG_BYTES), "change_type": "email",
+        "batch": number, "event_id": events, "change": random_bytes(count, TAG_BYTES), "change_type": "email",
         "operation": "update", "entity": "customer", "tenant": past.settings.tenant, "time": moment, "recorded": moment,
         "position": [f"{base + place:020d}" for place in range(count)], "kid": kids, "key_file": name,
-        "payload": payload, "decision": past.decisions["email"], "entry": _random(count, ENTRY_BYTES),
+        "payload": payload, "decision": past.decisions["email"], "entry": random_bytes(count, ENTRY_BYTES),
         "recipients": (past.recipients[number % len(past.recipients)],) if shape.told else past.recipients,
     }  # fmt: skip
     past.commit("journal", past.shaped("journal", columns, count), "/".join(FEED), number)
@@ -151,38 +153,39 @@ def sealed(past: Past, person: int, event: str, key: bytes, **more: Any) -> byte
 def _told(past: Past, number: int, events: list[str], moment: datetime) -> None:
     """One subscriber a batch, each in its turn, was told a minute later; then the events were settled."""
     name, base, then = past.recipients[number % len(past.recipients)], number * OFFSETS_PER_BATCH, timedelta(seconds=30)
-    members = [
-        {"source": FEED[0], "generation": FEED[1], "offset": base + place, "event_id": event, "change_type": "email"}
-        | {"attempt": 1, "result": "acknowledged", "final": "acknowledged", "ack": "A2"}
-        for place, event in enumerate(events)
-    ]
-    calls = list(_calls(name, members, moment + then))
-    past.commit("attempts", past.shaped("attempts", _columns(calls), len(calls)), f"lane/{name}", number)
+    offsets = list(range(base, base + len(events)))
+    calls = _calls(name, _members(FEED, offsets, events, "email"), moment + then)
+    past.commit("attempts", past.shaped("attempts", *calls), f"lane/{name}", number)
     columns = {"event_id": events, "offset": pa.array(range(base, base + len(events)), pa.int64()), "source": FEED[0]}
-    columns |= {"generation": FEED[1], "entry": _random(len(events), 200), "time": moment + 2 * then}
+    columns |= {"generation": FEED[1], "entry": random_bytes(len(events), 200), "time": moment + 2 * then}
     past.commit("settled", past.shaped("settled", columns, len(events)), "books", number)
 
 
-def _calls(name: str, members: list[dict[str, Any]], moment: datetime) -> Iterator[dict[str, Any]]:
-    for first in range(0, len(members), MEMBERS):
-        call = {"lane": name, "subscriber": name, "cycle": first, "call": f"{name}-{first}", "intent": False}
-        yield call | {
-            "started": moment,
-            "finished": moment,
-            "strength": "A2",
-            "members": members[first : first + MEMBERS],
-        }
+def _members(feed: tuple[str, str], offsets: list[int], events: list[str], change_type: str) -> pa.StructArray:
+    """Deliveries that were acknowledged at the first attempt."""
+    said = {"source": feed[0], "generation": feed[1], "change_type": change_type, "attempt": 1, "ack": "A2"}
+    said |= {"result": "acknowledged", "final": "acknowledged"}
+    columns: dict[str, Any] = {"offset": pa.array(offsets, pa.int64()), "event_id": pa.array(events, pa.string())}
+    count = len(events)
+    made = [columns.get(one.name, pa.array([said.get(one.name)], one.type).take(pa.repeat(0, count))) for one in MEMBER]
+    return pa.StructArray.from_arrays(made, fields=list(MEMBER))
 
 
-def answered(past: Past, told: dict[str, list[dict[str, Any]]], version: int) -> None:
-    """All of these were acknowledged: subscriber → members."""
+def _calls(name: str, members: pa.StructArray, moment: datetime) -> tuple[dict[str, Any], int]:
+    """The columns of calls with so many members each, and how many calls there are."""
+    starts = [*range(0, len(members), MEMBERS), len(members)]
+    count = len(starts) - 1
+    columns = {"lane": name, "subscriber": name, "intent": False, "started": moment, "finished": moment}
+    columns |= {"cycle": pa.array(range(count), pa.int64()), "call": [f"{name}-{one}" for one in range(count)]}
+    lists = pa.ListArray.from_arrays(pa.array(starts, pa.int32()), members)
+    return columns | {"strength": "A2", "members": lists}, count
+
+
+def answered(past: Past, events: dict[str, list[str]], version: int) -> None:
+    """All of these capsules' events were acknowledged, by every recipient: subscriber → events."""
     now = datetime.now(UTC)
-    calls = [call for name, members in told.items() for call in _calls(name, members, now)]
-    past.commit("attempts", past.shaped("attempts", _columns(calls), len(calls)), "lane/bench", version)
-
-
-def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    return {name: [row[name] for row in rows] for name in rows[0]}
+    calls = [_calls(name, _members(CAPSULE, [0] * len(mine), mine, "delete"), now) for name, mine in events.items()]
+    past.commit("attempts", pa.concat_tables([past.shaped("attempts", *one) for one in calls]), "lane/bench", version)
 
 
 def _state(past: Past, number: int, people: range, tags: Sequence[bytes]) -> None:
@@ -192,7 +195,8 @@ def _state(past: Past, number: int, people: range, tags: Sequence[bytes]) -> Non
     place |= {"version": "0000000000001-000000", "tag": mine}
     by_tag, by_hash = ([bucket(one, BUCKETS) for one in many] for many in (mine, hashes))
     rows = {
-        "last_seen": place | {"bucket": by_tag, "kid": _random(count, TAG_BYTES), "image": _random(count, IMAGE_BYTES)},
+        "last_seen": place
+        | {"bucket": by_tag, "kid": random_bytes(count, TAG_BYTES), "image": random_bytes(count, IMAGE_BYTES)},
         "subjects": place | {"bucket": by_tag, "consents": (("email", "granted"),), "jurisdiction": "US-CA"},
         "identities": place | {"bucket": by_hash, "hash": hashes, "kind": "email", "entity": "customer"},
     }
@@ -200,7 +204,7 @@ def _state(past: Past, number: int, people: range, tags: Sequence[bytes]) -> Non
         past.commit(table, past.shaped(table, columns, count), "/".join(FEED), number)
 
 
-def _random(count: int, size: int) -> pa.Array:
+def random_bytes(count: int, size: int) -> pa.Array:
     """As many values that do not compress."""
     ends = pc.multiply(pa.array(range(count + 1), pa.int32()), pa.scalar(size, pa.int32()))
     return pa.Array.from_buffers(pa.binary(), count, [None, ends.buffers()[1], pa.py_buffer(os.urandom(count * size))])

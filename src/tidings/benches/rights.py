@@ -10,7 +10,7 @@ import multiprocessing
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidings.benches.operator import operator
-from tidings.benches.past import ERASURE, KEY_BYTES, MEMBERS, Past, Shape, _random, answered, make, sealed
+from tidings.benches.past import ERASURE, KEY_BYTES, Past, Shape, answered, make, random_bytes, sealed
 from tidings.benches.usage import memory_mb
-from tidings.rights import capsule, intake
+from tidings.rights import intake
 from tidings.rights.asks import Ask, Identifier
 from tidings.rights.desk import AT_ONCE, Desk
 from tidings.seal.keyring import TAG_BYTES
@@ -122,7 +122,7 @@ def _ask(past: Past, person: int) -> str:
 def _journaled(past: Past, names: dict[str, int], number: int) -> None:
     """What the flow makes of the desk's messages."""
     count, now, name = len(names), datetime.now(UTC), f"rights-g1-{number}-00000000"
-    kids, keys = _random(count, TAG_BYTES), _random(count, KEY_BYTES)
+    kids, keys = random_bytes(count, TAG_BYTES), random_bytes(count, KEY_BYTES)
     tags = pa.array([past.tag(person) for person in names.values()], pa.binary())
     past.keys.write(pa.table({"tag": tags, "kid": kids, "key": keys}), name)
     events = [f"{request[:24]}-{number:08x}" for request in names]
@@ -141,13 +141,7 @@ def _journaled(past: Past, names: dict[str, int], number: int) -> None:
     past.commit("journal", past.shaped("journal", columns, count), "rights/g1", number)
 
 
-def _acknowledged(past: Past, names: dict[str, int], number: int) -> None:
+def _acknowledged(past: Past, names: Iterable[str], number: int) -> None:
     """What the lanes write when every recipient says yes, a call of many members at a time."""
-    told: dict[str, list[dict[str, Any]]] = {name: [] for name in past.recipients}
-    assert MEMBERS
-    for request in names:
-        for name in past.recipients:
-            place = {"source": capsule.FEED[0], "generation": capsule.FEED[1], "offset": 0, "change_type": "delete"}
-            said = {"event_id": f"{request}-{name}", "attempt": 1, "result": "acknowledged", "final": "acknowledged"}
-            told[name].append(place | said)
+    told = {name: [f"{request}-{name}" for request in names] for name in past.recipients}
     answered(past, told, number + 1_000_000)

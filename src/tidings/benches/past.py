@@ -47,6 +47,7 @@ class Shape:
     subjects: int
     batch: int = 10_000
     read: int = 1_000
+    every: timedelta = timedelta(minutes=1)  # from one batch to the next
     told: bool = False  # with calls and settled rows
     state: bool = True  # with last images, subjects and identities
 
@@ -128,7 +129,7 @@ def _batch(past: Past, shape: Shape, number: int, people: Sequence[int], who: tu
     for place, person in enumerate(people):
         if person in chosen:
             payload[place] = sealed(past, person, events[place], keys[place].as_py())
-    moment = BEGIN + timedelta(minutes=number)
+    moment = BEGIN + number * shape.every
     base = number * OFFSETS_PER_BATCH
     columns = {
         "offset": pa.array(range(base, base + count), pa.int64()), "source": FEED[0], "generation": FEED[1],

@@ -97,7 +97,7 @@ def _erased(past: Past, shape: Shape, requests: int, say: Say) -> tuple[list[flo
         mine = people[first : first + AT_ONCE]
         names = {_ask(past, person): person for person in mine}
         spent = _timed(desk)  # taken in
-        _journaled(past, names, number)
+        journaled(past, names, number)
         spent += _timed(desk)  # committed, destroyed, told
         _acknowledged(past, names, number)
         spent += _timed(desk)  # answered
@@ -119,7 +119,7 @@ def _ask(past: Past, person: int) -> str:
     return intake.hand_in(past.settings, Ask("erasure", who, "rest", datetime.now(UTC), "verified"))
 
 
-def _journaled(past: Past, names: dict[str, int], number: int) -> None:
+def journaled(past: Past, names: dict[str, int], number: int) -> None:
     """What the flow makes of the desk's messages."""
     count, now, name = len(names), datetime.now(UTC), f"rights-g1-{number}-00000000"
     kids, keys = random_bytes(count, TAG_BYTES), random_bytes(count, KEY_BYTES)

@@ -13,7 +13,7 @@ from history import LANE, SECRET
 
 from tidings.rights import intake
 from tidings.rights.asks import Ask, BadAsk, Identifier, Word
-from tidings.rights.book import Request
+from tidings.rights.book import Book, Request
 from tidings.rights.desk import Desk
 from tidings.seal.keyring import associated, bucket, seal_payload, subject_key
 
@@ -64,7 +64,9 @@ def asked(shop: Past, kind: str, address: str, assurance: str = "verified", **mo
 
 
 def stands(shop: Past, name: str) -> Request:
-    return at_work(shop).book.requests[name]
+    """As the table tells it; the desk itself keeps little of what is over."""
+    at_work(shop)
+    return Book(shop.store).refresh().requests[name]
 
 
 def say(shop: Past, name: str, action: str, by: str, **more: Any) -> Request:

@@ -11,6 +11,7 @@ from test_rights_letters import Inbox, office
 
 from tidings.rights import intake
 from tidings.rights.asks import Ask, Identifier, Word
+from tidings.rights.book import Book
 from tidings.rights.clocks import due_of, shown
 from tidings.rights.desk import Desk
 
@@ -33,12 +34,13 @@ def test_an_unmatched_request_is_due_and_answered_by_the_neutral_letter_once(tmp
         for _ in range(3):
             desk.rounds.looked = None
             desk.step()
-    request = desk.book.refresh().requests[name]
+    request = Book(past.store).refresh().requests[name]
     assert request.state == "refused"
     assert shown(request.due) == shown(due_of(request, desk.asking.laws, received)), "by the law of California"
     assert [mail["To"] for mail in inbox.mails] == [PERSON]
     assert "hold nothing" not in inbox.mails[0].get_content()
-    assert [step.what for step in request.steps][-2:] == ["letter_sending:unmatched", "letter:unmatched"]
+    said = [step.what for step in request.steps]
+    assert said[-3:] == ["letter_sending:unmatched", "letter:unmatched", "ask_forgotten"]
 
 
 def test_an_incident_goes_through_the_desk_and_its_breach_is_a_cause_for_alarm(tmp_path: Path) -> None:

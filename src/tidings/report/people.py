@@ -12,6 +12,7 @@ import pyarrow.dataset as ds
 
 from tidings.errors import Damaged, Refused
 from tidings.gate.decisions import decided_in
+from tidings.near import holding_batches
 from tidings.phones import e164
 from tidings.seal.keyfiles import KeyFiles
 from tidings.seal.keyring import associated, open_payload
@@ -60,11 +61,11 @@ def ids_of(settings: Settings, store: Store, who: str) -> set[str]:
 
 def _keys(settings: Settings, tags: list[bytes]) -> dict[bytes, tuple[str, bytes]]:
     files = KeyFiles(settings.data_path / "keys", settings.keyring.derive("kek"))
-    return {kid: (name, key) for tag in tags for name, kid, key in files.find(tag)}
+    return {kid: (name, key) for _, name, kid, key in files.about(tags)}
 
 
 def _rows(store: Store, keys: dict[bytes, tuple[str, bytes]], columns: list[str] | None = None) -> pa.Table:
-    near = [f for f in store.files("journal") if _may_hold(f, {name for name, _ in keys.values()})]
+    near = holding_batches(store.files("journal"), {name for name, _ in keys.values()})
     return store.arrow("journal", columns, files=near, filter=ds.field("kid").isin(pa.array(sorted(keys), pa.binary())))
 
 
@@ -80,14 +81,6 @@ def events_of(settings: Settings, store: Store, tags: list[bytes]) -> list[dict[
         {**row, "recipients": decided.recipients(row), "data": opened(row, keys[row["kid"]][1])}
         for row in rows.to_pylist()
     ]
-
-
-def _may_hold(file: Any, names: set[str]) -> bool:
-    """A key file's name says which batch it belongs to, and batches have statistics."""
-    low, high = file.minimum.get("batch"), file.maximum.get("batch")
-    if low is None or high is None:
-        return True
-    return any(low <= int(name.rsplit("-", 2)[1]) <= high for name in names)
 
 
 def opened(row: dict[str, Any], key: bytes) -> dict[str, Any]:

@@ -11,13 +11,11 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.dataset as ds
-
 from tidings.gate.decisions import decided_in
 from tidings.gate.policy import Policy
 from tidings.ledger.vocabulary import ACK_STRENGTHS
 from tidings.report.people import events_of, tags_of
+from tidings.report.told import calls_about
 from tidings.settings import Settings
 from tidings.store import Store
 
@@ -58,12 +56,8 @@ def _calls(
     store: Store, rows: Mapping[str, Mapping[str, Any]], between: tuple[datetime | None, datetime | None]
 ) -> Iterable[dict[str, Any]]:
     """Every call that told, or may have told, somebody of one of these events."""
-    since, until = between
-    begin = max(filter(None, (since, min(row["recorded"] for row in rows.values()))))
-    look = ds.field("finished") >= pa.scalar(begin, pa.timestamp("us", "UTC"))
-    look = look if until is None else look & (ds.field("finished") <= pa.scalar(until, pa.timestamp("us", "UTC")))
     columns = ["subscriber", "intent", "finished", "strength", "members"]
-    for call in store.arrow("attempts", columns, filter=look & ~ds.field("intent")).to_pylist():
+    for call in calls_about(store, rows, columns, between):
         for member in call["members"] or ():
             row = rows.get(member["event_id"])
             if row is not None and member["result"] in ("acknowledged", *_POSSIBLY):

@@ -6,7 +6,7 @@ Nothing here tells a caller whether somebody is known. A person nobody knows is 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from tidings.shapes import ASK
 
 if TYPE_CHECKING:
     from tidings.settings import Settings
+    from tidings.sources.inbox import Named
     from tidings.store import Store
 
 SOURCE = "rights"
@@ -46,6 +47,35 @@ class Asking:
         self.settings, self.store, self.erasing, self.steps = settings, store, erasing, steps
         self.book, self.keys, self.ring = erasing.book, erasing.keys, settings.keyring
         self.laws = Laws.of(settings)
+        self.sight = erasing.sight
+        self._drawn: list[Row] = []  # keys of asks, and messages, that are not on the disk yet
+        self._said: list[Named] = []
+        self._at_hand: dict[str, Ask] = {}
+
+    def foresee(self, asks: Sequence[Ask], requests: Sequence[Request] = ()) -> None:
+        """Look up what these need in one go; each then finds it at hand."""
+        hashes = {found for ask in asks for found in self.hashes(ask.identifiers)}
+        tags = {row["tag"] for row in self.sight.identities(hashes)} | {tag for one in requests for tag in one.tags}
+        keyed = [one for ask in asks for one in ask.identifiers if one.kind in self.settings.entities]
+        tags |= {self.ring.tag(self.settings.tenant, one.kind, one.value) for one in keyed}
+        self.look_at(self.sight.closure(tags))
+        self._at_hand |= self._opened(requests)
+
+    def look_at(self, people: Mapping[bytes, Person]) -> None:
+        """What stands in the way of each of these people, in one go."""
+        self.sight.subjects(people)
+        rows = self.sight.identities(self.erasing.hashes(people.values()))
+        self.sight.live(_shared_by(rows))
+
+    def hand_over(self) -> None:
+        """Keys of new asks and messages to the flow, on the disk; the steps that speak of them are committed after it."""
+        from tidings.sources.inbox import accept
+
+        if self._drawn:
+            self.keys.write(pa.Table.from_pylist([row["row"] for row in self._drawn]), self._drawn[0]["name"])
+        if self._said:
+            accept(self.settings.data_path / "inbox" / SOURCE, self.ring, self._said)
+        self._drawn, self._said, self._at_hand = [], [], {}
 
     def received(self, name: str, ask: Ask) -> Iterator[Row]:
         """A slip becomes a request, or part of one that is open already."""
@@ -76,8 +106,10 @@ class Asking:
     def _sealed(self, request: Request, ask: Ask) -> dict[str, Any]:
         """What the person gave, under a key of the request's own."""
         secret, tag = new_secret(), self.tag_of(request)
-        own, key, name = kid(secret, tag), subject_key(secret, tag), f"rights-ask-{self.steps.next}-{secret.hex()[:8]}"
-        self.keys.write(pa.Table.from_pylist([{"tag": tag, "kid": own, "key": key}]), name)
+        own, key = kid(secret, tag), subject_key(secret, tag)
+        name = self._drawn[0]["name"] if self._drawn else f"rights-ask-{self.steps.next}-{new_secret().hex()[:8]}"
+        self._drawn.append({"name": name, "row": {"tag": tag, "kid": own, "key": key}})
+        self._at_hand[request.id] = ask
         aad = associated("rights_requests", request.id, "sealed")
         return {
             "kid": own,
@@ -91,11 +123,16 @@ class Asking:
 
     def ask_of(self, request: Request) -> Ask | None:
         """What the person gave; None when its key is gone, or nobody asked us directly."""
-        found = self.keys.load([request.key_file], {request.kid}) if request.key_file else {}
-        if request.kid not in found:
-            return None
-        aad = associated("rights_requests", request.id, "sealed")
-        return Ask.from_json(open_payload(found[request.kid][1], aad, request.sealed))
+        return self._at_hand.get(request.id) or self._opened([request]).get(request.id)
+
+    def _opened(self, requests: Iterable[Request]) -> dict[str, Ask]:
+        held = {one.kid: one for one in requests if one.key_file}
+        keys = self.keys.load({one.key_file for one in held.values()}, held.keys()) if held else {}
+        found = {}
+        for own, (_, key) in keys.items():
+            aad = associated("rights_requests", held[own].id, "sealed")
+            found[held[own].id] = Ask.from_json(open_payload(key, aad, held[own].sealed))
+        return found
 
     def hashes(self, identifiers: tuple[Identifier, ...]) -> list[bytes]:
         return sorted({found for one in identifiers for found in hashed(self.settings, one.kind, one.value)})
@@ -105,16 +142,14 @@ class Asking:
         keyed = [one for one in identifiers if one.kind in self.settings.entities]
         found = {self.ring.tag(self.settings.tenant, one.kind, one.value) for one in keyed}
         hashes = self.hashes(tuple(one for one in identifiers if one.kind in IDENTIFIERS))
-        if hashes and self.store.files("identities"):
-            found |= set(self.store.lookup("identities", hashes)["tag"].to_pylist())
-        return sorted(found)
+        return sorted(found | {row["tag"] for row in self.sight.identities(hashes)})
 
     def begin(self, request: Request) -> Iterator[Row]:
         """As far as it can go now; comes here again after every word."""
         ask = self.ask_of(request)
         if ask is None:
             return
-        people = self.erasing.closure(request.tags)
+        people = self.sight.closure(request.tags)
         if not people:
             yield from self._nobody(request, ask)
         elif not enough(request.kind, request.assurance):
@@ -149,7 +184,7 @@ class Asking:
     def hurdle(self, request: Request, people: Mapping[bytes, Person]) -> str:
         """What only a human can decide, unless one has; empty when nothing stands in the way."""
         approved = {step.details.get("hurdle", "") for step in request.happened("approved")}
-        rows = self.store.lookup("subjects", list(people)).to_pylist() if self.store.files("subjects") else []
+        rows = self.sight.subjects(people)
         newest = {row["tag"]: dict(row["consents"] or ()) for row in sorted(rows, key=lambda row: row["version"] or "")}
         held = any(said.get("is:legal_hold") == "granted" for said in newest.values())
         child = request.details.get("child") == "yes" or any(s.get("is:child") == "granted" for s in newest.values())
@@ -163,14 +198,11 @@ class Asking:
 
     def _shared(self, people: Mapping[bytes, Person]) -> bool:
         """Are two records of one kind, which nobody merged, found by the same e-mail or phone? Then they may be two people."""
-        hashes = self.erasing.hashes(people.values())
-        if not hashes or not self.store.files("identities"):
-            return False
+        rows = self.sight.identities(self.erasing.hashes(people.values()))
+        live = self.sight.live(_shared_by(rows))
         found: dict[tuple[bytes, str], set[bytes]] = {}
-        for row in self.store.lookup("identities", hashes).to_pylist():
+        for row in rows:
             found.setdefault((row["hash"], row["entity"]), set()).add(row["tag"])
-        many = set().union(*(tags for tags in found.values() if len(tags) > 1))
-        live = {tag for tag, *_ in self.keys.about(sorted(many))} if many else set()
         return any(len(tags & live) > 1 and not _merged(tags & live, people) for tags in found.values())
 
     def _work(self, request: Request, ask: Ask, people: Mapping[bytes, Person]) -> Iterator[Row]:
@@ -183,7 +215,7 @@ class Asking:
             state = "fulfilled" if why else "review"
             yield self.steps.row(request, why or "held", state, reason=why or "no_field")
             return
-        self._hand_over(request, messages)
+        self._named(request, messages)
         yield self.steps.row(request, "begun", "working", details={"messages": str(len(messages))})
 
     def _says(self, request: Request, ask: Ask, people: Mapping[bytes, Person]) -> bool:
@@ -209,16 +241,14 @@ class Asking:
                 put(after, path, value)
             yield {"entity": person.entity, "op": "update", "key": person.key, "before": before, "after": after}
 
-    def _hand_over(self, request: Request, messages: list[dict[str, Any]]) -> None:
-        from tidings.sources.inbox import Named, accept
+    def _named(self, request: Request, messages: list[dict[str, Any]]) -> None:
+        from tidings.sources.inbox import Named
 
         micros = int(datetime.now(UTC).timestamp() * 1_000_000)
-        named = []
         for number, message in enumerate(messages):
             own = {"id": micros + number, "event": f"{request.id}-{number}", "txid": request.id} | message
             body = json.dumps({"table": SOURCE, "micros": micros, "after": own}, ensure_ascii=False)
-            named.append(Named(body, f"{ASK}{request.id}:{number}", micros))
-        accept(self.settings.data_path / "inbox" / SOURCE, self.ring, named)
+            self._said.append(Named(body, f"{ASK}{request.id}:{number}", micros))
 
     def journaled(self, row: Row) -> Iterator[Row]:
         """What one of our messages became: whoever is told of it must answer."""
@@ -238,6 +268,14 @@ class Asking:
         yield self.steps.row(request, "told", details={"event": row["event_id"]}, parts=parts)
         if not parts and not any(part.state == "open" for part in request.parts.values()):
             yield self.steps.row(request, "fulfilled", "fulfilled")
+
+
+def _shared_by(rows: Iterable[Row]) -> set[bytes]:
+    """Records of one kind that are found by the same thing as another."""
+    found: dict[tuple[bytes, str], set[bytes]] = {}
+    for row in rows:
+        found.setdefault((row["hash"], row["entity"]), set()).add(row["tag"])
+    return set().union(*(tags for tags in found.values() if len(tags) > 1))
 
 
 def _merged(tags: set[bytes], people: Mapping[bytes, Person]) -> bool:

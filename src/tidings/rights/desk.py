@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from hashlib import sha256
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
@@ -21,6 +22,7 @@ from tidings.rights.asking import Asking
 from tidings.rights.asks import Ask
 from tidings.rights.book import TABLE, Book, Request, Row
 from tidings.rights.erasing import ASKED, Erasing, Ready
+from tidings.rights.people import Person
 from tidings.rights.rounds import rounds_of
 from tidings.rights.saying import Words
 from tidings.rights.steps import Steps
@@ -42,7 +44,7 @@ class Desk:
     def __init__(self, settings: Settings, store: Store, position: Callable[[str], int | None]) -> None:
         self.settings, self.store, self.position = settings, store, position
         self.keys = KeyFiles(settings.data_path / "keys", settings.keyring.derive("kek"))
-        self.book = Book(store).refresh()
+        self.book = Book(store, over).refresh()
         self.steps = Steps(store, self.book, f"tidings/{settings.tenant}")
         self.erasing = Erasing(settings, store, self.keys, self.book, self.steps)
         self.asking = Asking(settings, store, self.erasing, self.steps)
@@ -50,21 +52,20 @@ class Desk:
         self.words = Words(self.book, self.steps, self.erasing, self.asking)
         self.kept = store.transaction_version(TABLE, ANSWERS)
         self.read = {name: store.transaction_version(TABLE, name) for name in (CURSOR, ANSWERS)}
-        held = (one for one in self.book.requests.values() if one.key_file and not one.happened("ask_forgotten"))
-        self.asks = {one.id: one for one in held}  # requests whose ask can still be opened
         # Events that ask for an erasure and wait for their request to get there.
         waiting = [one for one in self.book.open if one.happened("asked") and not one.happened("committed")]
-        self.asked: dict[str, Row] = {one.id: self.erasing.asked(one) for one in waiting}
+        self.asked: dict[str, Row] = self.erasing.asked(waiting)
+        self.sight = self.erasing.sight
 
     def recover(self) -> None:
         """Before any batch: what a crash left half-destroyed is destroyed."""
         self.erasing.recover()
-        self.erasing.tidy()
+        self.erasing.tidy(self.book.open)
 
     def step(self) -> None:
         self._slips()
         self._follow_journal()
-        self.erasing.commit(list(self._ready())[:AT_ONCE])
+        self.erasing.commit(list(self._ready()))
         self.erasing.dispatch(self._attested)
         self._follow_answers()
         self._waited()
@@ -73,11 +74,12 @@ class Desk:
 
     def idle(self) -> bool:
         """Is everything taken in, looked at and handed on that can be?"""
-        moving = any(one.happened("committed") and not one.happened("told") for one in self.book.open)
         read = self.read[CURSOR] == self.store.version("journal")
-        heard = not self._listening() or self.read[ANSWERS] == self.store.version("attempts")
+        heard = not self.book.listening or self.read[ANSWERS] == self.store.version("attempts")
         ready = any(self.book.requests[name].state == "working" for name in self.asked)
-        return read and heard and not moving and not ready and next(intake.waiting(self.settings), None) is None
+        return (
+            read and heard and not self.book.moving and not ready and next(intake.waiting(self.settings), None) is None
+        )
 
     def _contact(self, request: Request) -> str:
         ask = self.asking.ask_of(request)
@@ -85,40 +87,46 @@ class Desk:
 
     def _forget_asks(self) -> None:
         """What a person gave us goes when their request is over and every letter is sent."""
-        over = [one for one in self.asks.values() if not one.open and not owes(one)]
-        if over:
-            self.keys.erase(*[self.asking.tag_of(one) for one in over])
-            self.steps.commit([self.steps.row(one, "ask_forgotten") for one in over])
-        self.asks = {one.id: one for one in self.asks.values() if one.id not in {gone.id for gone in over}}
-        self.asks |= {one.id: one for one in self.book.open if one.key_file}
+        touched = [self.book.requests[name] for name in self.book.touched]
+        self.book.touched.clear()
+        ended = [one for one in touched if not one.open and not over(one) and not owes(one)]
+        if ended:
+            self.keys.erase(*[self.asking.tag_of(one) for one in ended])
+            self.steps.commit([self.steps.row(one, "ask_forgotten") for one in ended])
 
     def _attested(self) -> bool:
         head = self.store.version(TABLE)
         return head is not None and self.position(TABLE) == head
 
     def _slips(self) -> None:
-        taken = []
+        self.sight.put_away()
+        taken = list(islice(intake.waiting(self.settings), AT_ONCE))
+        self.asking.foresee([slip.body for slip in taken if isinstance(slip.body, Ask)])
         rows: list[Row] = []
-        for slip in intake.waiting(self.settings):
+        for slip in taken:
             if isinstance(slip.body, Ask):
                 rows += self.asking.received(slip.request, slip.body)
             elif self.rounds.mine(slip.body):
                 rows += self.rounds.said(slip.body, slip.path.name, datetime.now(UTC))
             else:
                 rows += self.words.said(slip.body, slip.path.name)
-            taken.append(slip)
-            if len(taken) >= AT_ONCE:
-                break
+        self.asking.hand_over()
         self.steps.commit(rows)
         intake.take_away(taken)
-        if any(row["what"] in ("acknowledged", "excepted") for row in rows):
-            self.erasing.tidy()
+        answered = {row["request"] for row in rows if row["what"] in ("acknowledged", "excepted")}
+        if answered:
+            self.erasing.tidy([self.book.requests[name] for name in answered])
 
     def _waited(self) -> None:
         """Requests whose time to be taken back is over go on."""
         now = datetime.now(UTC).isoformat()
-        over = [one for one in self.book.open if one.state == "waiting" and one.details.get("until", "") <= now]
-        self.steps.commit([row for one in over for row in self.asking.begin(one)])
+        over = [one for one in self.book.pausing.values() if one.details.get("until", "") <= now][:AT_ONCE]
+        if over:
+            self.sight.put_away()
+            self.asking.foresee([], over)
+            rows = [row for one in over for row in self.asking.begin(one)]
+            self.asking.hand_over()
+            self.steps.commit(rows)
 
     def _follow_journal(self) -> None:
         head = self.store.version("journal")
@@ -165,34 +173,40 @@ class Desk:
 
     def _ready(self) -> Iterator[Ready]:
         """Erasures whose event is here and that nothing stands in the way of."""
-        for name, event in list(self.asked.items())[:AT_ONCE]:
-            request = self.book.requests[name]
-            if request.state != "working":
-                if not request.open:
-                    del self.asked[name]
-                continue
+        for name in [name for name in self.asked if not self.book.requests[name].open]:
             del self.asked[name]
-            tags = {tag for tag, _ in self.keys.load([event["key_file"]], {event["kid"]}).values()}
-            people = self.erasing.closure(
-                tags.union(request.tags)
-            )  # all that was asked about, whichever record came first
+        working = (name for name in self.asked if self.book.requests[name].state == "working")
+        found = self._people(list(islice(working, AT_ONCE)))
+        self.asking.look_at({tag: one for people in found.values() for tag, one in people.items()})
+        rows: list[Row] = []
+        for name, people in found.items():
+            request = self.book.requests[name]
             if not people:
-                self.steps.commit([self.steps.row(request, "already_erased", "fulfilled")])
+                rows.append(self.steps.row(request, "already_erased", "fulfilled"))
+            elif hurdle := self.asking.hurdle(request, people):
+                rows.append(self.steps.row(request, "held", "review", reason=hurdle))
                 continue
-            if hurdle := self.asking.hurdle(request, people):
-                self.asked[name] = event
-                self.steps.commit([self.steps.row(request, "held", "review", reason=hurdle)])
-                continue
-            yield Ready(request, event, tuple(people.values()))
+            event = self.asked.pop(name)
+            if people:
+                yield Ready(request, event, tuple(people.values()))
+        self.steps.commit(rows)
 
-    def _listening(self) -> bool:
-        return any(
-            part.state == "open" and part.way == capsule.LANE for one in self.book.open for part in one.parts.values()
-        )
+    def _people(self, names: list[str]) -> dict[str, dict[bytes, Person]]:
+        """All that was asked about, whichever record came first: request → records of the person."""
+        self.sight.put_away()
+        events = [self.asked[name] for name in names]
+        tags = self.keys.load({row["key_file"] for row in events}, {row["kid"] for row in events}) if events else {}
+        of = {
+            name: {tags[row["kid"]][0]} if row["kid"] in tags else set[bytes]()
+            for name, row in zip(names, events, strict=True)
+        }
+        of = {name: found.union(self.book.requests[name].tags) for name, found in of.items()}
+        self.sight.closure({tag for found in of.values() for tag in found})
+        return {name: self.sight.closure(found) for name, found in of.items()}
 
     def _follow_answers(self) -> None:
         head, at = self.store.version("attempts"), self.read[ANSWERS]
-        if not self._listening() or head == at:
+        if not self.book.listening or head == at:
             self.read[ANSWERS] = head
             return
         finals: dict[tuple[str, str], tuple[str, str]] = {}
@@ -218,3 +232,8 @@ class Desk:
                 if member["source"] == capsule.FEED[0] and member["final"]:
                     found[member["event_id"], call["subscriber"]] = (member["final"], member["code"] or "")
         return found
+
+
+def over(request: Request) -> bool:
+    """Is nothing left to be done about it, and nothing held of what the person gave?"""
+    return not (request.open or owes(request) or (request.key_file and not request.happened("ask_forgotten")))

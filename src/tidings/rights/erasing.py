@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -22,12 +22,14 @@ import pyarrow.dataset as ds
 from tidings import crash
 from tidings.errors import Refused
 from tidings.gate.decisions import decided_in
+from tidings.near import holding_numbers
 from tidings.report.people import hashes_of
 from tidings.rights import capsule, fence, restore
 from tidings.rights.applied import Applied
 from tidings.rights.book import APP, TABLE, Book, Request, Row
-from tidings.rights.people import Person, look_up
+from tidings.rights.people import Person
 from tidings.rights.scrub import blank_lines, forget_quarantined, scrub
+from tidings.rights.sight import Sight
 from tidings.rights.steps import Steps, write
 from tidings.seal.keyfiles import KeyFiles
 from tidings.seal.keyring import bucket
@@ -65,30 +67,21 @@ class Erasing:
 
     def __init__(self, settings: Settings, store: Store, keys: KeyFiles, book: Book, steps: Steps) -> None:
         self.settings, self.store, self.keys, self.book, self.steps = settings, store, keys, book, steps
-
-    def closure(self, tags: Iterable[bytes]) -> dict[bytes, Person]:
-        """The records of one person: those named, and those they were merged with."""
-        found: dict[bytes, Person] = {}
-        new = set(tags)
-        for _ in range(8):
-            look = look_up(self.store, self.keys, self.settings.keyring, self.settings.tenant, new)
-            found |= look.people
-            new = {tag for one in look.people.values() for tag in one.same} - found.keys()
-            if not new:
-                break
-        return found
+        self.sight = Sight(settings, store, keys)
 
     def commit(self, ready: list[Ready]) -> None:
         """Tombstones and capsules of these, in one commit; then nothing of the people is left with us but that."""
         if not ready:
             return
         batch = self.steps.next
-        made = {one.request.id: self._parts(one) for one in ready}
+        self.sight.identities({one for many in ready for one in self.hashes(many.people)})
+        own = {one.request.id: self._own(one.people) for one in ready}
+        made = {one.request.id: self._parts(one, own[one.request.id]) for one in ready}
         rows = [{"tag": p.tag, "kid": p.kid, "key": p.key} for parts in made.values() for p in parts]
         if rows:
             self.keys.write(pa.Table.from_pylist(rows), f"rights-capsule-{batch}-00000000")
         crash.point("rights.capsule_keys")
-        said = self._identifying(person for one in ready for person in self._own(one.people))
+        said = self._identifying(person for people in own.values() for person in people)
         forget_quarantined(self.store, self.settings.keyring, said)
         blank_lines(self.settings, said)
         with fence.closed():
@@ -119,7 +112,7 @@ class Erasing:
                     found.update(hashed(self.settings, kind, value))
         return sorted(found)
 
-    def _parts(self, one: Ready) -> list[capsule.Sealed]:
+    def _parts(self, one: Ready, own: list[Person]) -> list[capsule.Sealed]:
         chosen = decided_in(self.store.decisions).choices(one.event["decision"])
         allowed = {name for name, choice in chosen.items() if choice["outcome"] != "deny"}
         ever = {name for person in one.people for name in person.told}
@@ -127,7 +120,6 @@ class Erasing:
         shortest = min(due.values(), default=None)
         lanes = {name for name in allowed | ever if name in self.settings.subscribers and name in allowed}
         tasks = (ever - lanes) | self._by_hand(lanes | ever)
-        own = self._own(one.people)
         ways = [(name, capsule.LANE) for name in sorted(lanes)] + [(name, capsule.TASK) for name in sorted(tasks)]
         return [
             capsule.part(self.settings, one.request.id, name, way, own, due.get(name, shortest)) for name, way in ways
@@ -154,9 +146,7 @@ class Erasing:
                 if p in person.fields
             }
             every = sorted({one for many in held.values() for one in many})
-            rows = (
-                self.store.lookup("identities", every).to_pylist() if every and self.store.files("identities") else []
-            )
+            rows = self.sight.identities(every)
             other = {r["hash"] for r in rows if r["tag"] not in names and r["entity"] == person.entity}
             drop = {path for path, many in held.items() if other.intersection(many)}
             kept.append(replace(person, fields={k: v for k, v in person.fields.items() if k not in drop}))
@@ -175,7 +165,8 @@ class Erasing:
             return
         self._tombstones(requests)
         tags = {tag for request in requests for tag in request.tags}
-        counted = {request.id: len(self.keys.about(request.tags)) for request in requests}
+        held = self.keys.held(tags)
+        counted = {request.id: sum(held[tag] for tag in request.tags) for request in requests}
         stones = [self._stone(request) for request in requests]
         restore.note(self.settings, stones)
         scrub(self.store, self.keys, sorted(tags))
@@ -185,7 +176,7 @@ class Erasing:
 
     def _unlink(self, tags: set[bytes], erasures: set[str]) -> None:
         """Earlier requests of these people lead to them no more; what the erasures themselves say is the tombstone."""
-        theirs = {one.id for one in self.book.requests.values() if tags.intersection(one.tags)} - erasures
+        theirs = {name for tag in tags for name in self.book.by_tag.get(tag, ())} - erasures
         if theirs:
             names, who = pa.array(sorted(theirs), pa.string()), ("tags", "hashes", "fingerprint", "sealed")
 
@@ -231,8 +222,8 @@ class Erasing:
     def recover(self) -> None:
         """What a crash left between the tombstone and the destruction, before anything else is done."""
         left: dict[str, list[Request]] = {}
-        for request in self.book.open:
-            if request.happened("committed") and not request.happened("keys_destroyed"):
+        for request in self.book.moving.values():
+            if not request.happened("keys_destroyed"):
                 left.setdefault(request.details["batch"], []).append(request)
         for _, requests in sorted(left.items(), key=lambda item: int(item[0])):
             with fence.closed():
@@ -241,8 +232,8 @@ class Erasing:
     def dispatch(self, attested: Callable[[], bool]) -> None:
         """Hand the parts of the next commits to the lanes, once the ledger holds those commits."""
         waiting: dict[int, list[Request]] = {}
-        for request in self.book.open:
-            if request.state == "working" and request.happened("keys_destroyed") and not request.happened("told"):
+        for request in self.book.moving.values():
+            if request.state == "working" and request.happened("keys_destroyed"):
                 waiting.setdefault(int(request.details["batch"]), []).append(request)
         if not waiting or not attested():
             return
@@ -257,8 +248,7 @@ class Erasing:
             self._fulfil(requests)
 
     def _events(self, batch: int, requests: list[Request]) -> list[Row]:
-        sealed = self._sealed(batch)
-        asked = {one.id: self.asked(one) for one in requests}
+        sealed, asked = self._sealed(requests), self.asked(requests)
         rows: list[Row] = []
         now = datetime.now(UTC)
         for request in sorted(requests, key=lambda one: one.id):
@@ -268,39 +258,50 @@ class Erasing:
                     rows.append(capsule.journal_row(asked[request.id], part, offset, batch, now))
         return rows
 
-    def _sealed(self, batch: int) -> dict[str, list[Row]]:
-        """Request → its parts as they were committed; the book does not keep what is sealed."""
-        rows = self.store.arrow(TABLE, ["request", "what", "details", "parts"], filter=ds.field("what") == "committed")
-        mine = [row for row in rows.to_pylist() if dict(row["details"]).get("batch") == str(batch)]
-        return {row["request"]: row["parts"] or [] for row in mine}
+    def _sealed(self, requests: list[Request]) -> dict[str, list[Row]]:
+        """Request → its parts as they were committed; the book does not keep what is sealed. They are in files of that time."""
+        times = [step.at for one in requests for step in one.happened("committed")]
+        low, high = (pa.scalar(one, pa.timestamp("us", "UTC")) for one in (min(times), max(times)))
+        look = (ds.field("changed") >= low) & (ds.field("changed") <= high) & (ds.field("what") == "committed")
+        rows = self.store.arrow(TABLE, ["request", "parts"], filter=look).to_pylist()
+        mine = {one.id for one in requests}
+        return {row["request"]: row["parts"] or [] for row in rows if row["request"] in mine}
 
-    def asked(self, request: Request) -> Row:
-        """The event that asked for it."""
-        source, generation = request.details["feed"].split("/", 1)
-        offset = int(request.details["offset"])
-        where = {"source": source, "generation": generation}
-        near = self.store.files("journal", "offset", offset - 1, where=where)
-        look = (ds.field("source") == source) & (ds.field("generation") == generation) & (ds.field("offset") == offset)
-        return dict(self.store.arrow("journal", ASKED, files=near, filter=look).to_pylist()[0])
+    def asked(self, requests: Iterable[Request]) -> dict[str, Row]:
+        """Request → the event that asked for it."""
+        feeds: dict[str, dict[int, list[str]]] = {}
+        for one in requests:
+            feeds.setdefault(one.details["feed"], {}).setdefault(int(one.details["offset"]), []).append(one.id)
+        found: dict[str, Row] = {}
+        for feed, names in feeds.items():
+            source, generation = feed.split("/", 1)
+            place = (ds.field("source") == source) & (ds.field("generation") == generation)
+            look = place & ds.field("offset").isin(pa.array(sorted(names), pa.int64()))
+            files = self.store.files("journal", where={"source": source, "generation": generation})
+            near = holding_numbers(files, "offset", names)
+            for row in self.store.arrow("journal", ASKED, files=near, filter=look).to_pylist():
+                found |= dict.fromkeys(names[row["offset"]], row)
+        return found
 
     def answered(self, finals: Mapping[tuple[str, str], tuple[str, str]]) -> None:
         """(event, subscriber) → (final, code), as the lanes ended them: what is acknowledged loses its key, the rest stays open, seen."""
         rows: list[Row] = []
         gone: list[bytes] = []
-        for request in [one for one in self.book.open if one.state == "working"]:
-            for part in list(request.parts.values()):
-                final = finals.get((part.event_id, part.recipient.partition("#")[0]))
-                if part.state != "open" or final is None:
-                    continue
-                if final[0] in ("acknowledged", "superseded"):
-                    gone += [part.tag] if part.tag else []
-                    rows.append(self.steps.row(request, "acknowledged", details={"recipient": part.recipient}))
-                elif final[0] == "refused" and request.kind != "erasure":
-                    said = {"recipient": part.recipient, "code": final[1]}
-                    rows.append(self.steps.row(request, "not_concerned", details=said))
-                elif final[0] != "erased" and part.way == capsule.LANE:
-                    said = {"recipient": part.recipient, "final": final[0], "code": final[1]}
-                    rows.append(self.steps.row(request, "unanswered", details=said))
+        for answer, final in finals.items():
+            name, recipient = self.book.awaited.get(answer, ("", ""))
+            request = self.book.requests.get(name)
+            if request is None or request.state != "working":
+                continue
+            part = request.parts[recipient]
+            if final[0] in ("acknowledged", "superseded"):
+                gone += [part.tag] if part.tag else []
+                rows.append(self.steps.row(request, "acknowledged", details={"recipient": part.recipient}))
+            elif final[0] == "refused" and request.kind != "erasure":
+                said = {"recipient": part.recipient, "code": final[1]}
+                rows.append(self.steps.row(request, "not_concerned", details=said))
+            elif final[0] != "erased" and part.way == capsule.LANE:
+                said = {"recipient": part.recipient, "final": final[0], "code": final[1]}
+                rows.append(self.steps.row(request, "unanswered", details=said))
         self.close(rows, gone)
 
     def close(self, rows: list[Row], tags: list[bytes]) -> None:
@@ -312,13 +313,12 @@ class Erasing:
         self.keys.erase(*tags) if tags else None
         self._fulfil([self.book.requests[name] for name in dict.fromkeys(row["request"] for row in rows)])
 
-    def tidy(self) -> None:
-        """Requests whose parts are all answered; after a crash also the keys of answered parts."""
-        parts = [part for one in self.book.open for part in one.parts.values() if part.state != "open" and part.tag]
-        held = {tag for tag, *_ in self.keys.about([part.tag for part in parts])} if parts else set()
-        if held:
+    def tidy(self, requests: Collection[Request]) -> None:
+        """Those of them whose parts are all answered; after a crash also the keys of answered parts."""
+        parts = [part for one in requests for part in one.parts.values() if part.state != "open" and part.tag]
+        if held := self.keys.held([part.tag for part in parts]):
             self.keys.erase(*sorted(held))
-        self._fulfil(self.book.open)
+        self._fulfil(requests)
 
     def _fulfil(self, requests: Iterable[Request]) -> None:
         full = [

@@ -16,9 +16,10 @@ import pyarrow.dataset as ds
 
 from tidings.errors import Damaged
 from tidings.gate.decisions import decided_in
+from tidings.near import holding_batches
 from tidings.seal.keyfiles import KeyFiles
 from tidings.seal.keyring import Keyring, associated, open_payload
-from tidings.store import AddFile, Store
+from tidings.store import Store
 
 COLUMNS = ["event_id", "kid", "time", "entity", "change_type", "decision", "recipients", "payload"]
 MERGES = ("identity_merge", "rekey")
@@ -49,7 +50,8 @@ class Look:
 def look_up(store: Store, keys: KeyFiles, ring: Keyring, tenant: str, tags: Collection[bytes]) -> Look:
     """These people; somebody without a key row is not in the answer."""
     held = {kid: (tag, name, key) for tag, name, kid, key in keys.about(tags)}
-    near = [f for f in store.files("journal") if _may_hold(f, {name for _, name, _ in held.values()})]
+    files = store.files("journal")
+    near = holding_batches(files, {name for _, name, _ in held.values()})
     look = ds.field("kid").isin(pa.array(sorted(held), pa.binary()))
     rows = store.arrow("journal", COLUMNS, files=near, filter=look).to_pylist() if held else []
     found = {tag: Person(tag) for tag, _, _ in held.values()}
@@ -61,7 +63,7 @@ def look_up(store: Store, keys: KeyFiles, ring: Keyring, tenant: str, tags: Coll
         }
         found[tag].told |= allowed
         _learn(found[tag], row, _opened(row, key), (ring, tenant))
-    return Look(found, len(near), len(store.files("journal")))
+    return Look(found, len(near), len(files))
 
 
 def _learn(person: Person, row: Mapping[str, Any], data: Mapping[str, Any], who: tuple[Keyring, str]) -> None:
@@ -94,17 +96,3 @@ def _opened(row: Mapping[str, Any], key: bytes) -> dict[str, Any]:
         return {}
     data: dict[str, Any] = json.loads(plain)
     return data
-
-
-def _may_hold(file: AddFile, names: Collection[str]) -> bool:
-    """A key file is named after its batch, which has statistics: source, generation, number."""
-    low, high = file.minimum, file.maximum
-    if any(part not in low for part in ("source", "generation", "batch")):
-        return True
-    for name in names:
-        source, generation, number, _ = name.rsplit("-", 3)
-        if all(
-            low[k] <= v <= high[k] for k, v in (("source", source), ("generation", generation), ("batch", int(number)))
-        ):
-            return True
-    return False

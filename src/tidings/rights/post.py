@@ -60,7 +60,7 @@ class Office:
         for request in requests:
             drafts += unsettled(request, now)
             for kind in owed(request, self.laws, now) if len(ready) < AT_ONCE else ():
-                to = contact_of(request)
+                to = contact_of(request) if self.post is not None else ""
                 if self.post is not None and _MAIL.fullmatch(to):
                     letter = written(request, kind, self.sender, self.laws, now)
                     drafts.append(sending(letter))

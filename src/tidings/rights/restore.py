@@ -32,6 +32,7 @@ from tidings.store import Store
 
 NAME = "tombstones.jsonl"
 APP = "restore"
+TORN = 1 << 16  # bytes at once, looking back for the end of a line
 crash.POINTS["restore.scrubbed"] = "a later erasure is carried out again in restored data, nobody has noted it"
 
 
@@ -159,11 +160,11 @@ def _lines(settings: Settings, path: Path) -> list[tuple[Tombstone, str]]:
 
 def _append(settings: Settings, path: Path, stones: Iterable[Tombstone]) -> None:
     """Add what is not there yet; durable on return."""
-    there = _lines(settings, path)
-    known, mac = {stone.request for stone, _ in there}, there[-1][1] if there else ""
+    known, mac = _known(settings, path)
     text = ""
     for stone in stones:
         if stone.request not in known:
+            known.add(stone.request)
             said = json.loads(json.dumps(asdict(stone)))
             mac = _mac(settings, mac, said)
             text += json.dumps(said | {"mac": mac}, sort_keys=True) + "\n"
@@ -171,13 +172,46 @@ def _append(settings: Settings, path: Path, stones: Iterable[Tombstone]) -> None
         return
     durable.make_folder(path.parent, 0o700)
     with path.open("rb+" if path.exists() else "wb") as sink:
-        whole = path.read_bytes().rpartition(b"\n")
-        sink.seek(len(whole[0]) + len(whole[1]))
+        sink.seek(_whole(path))
         sink.truncate()
         sink.write(text.encode())
     path.chmod(0o600)
     durable.sync_file(path)
     durable.sync_folder(path.parent)
+    _SEEN[path] = (_look(path), known, mac)
+
+
+# Which erasures a file names, and its last mac, as of the look of it that this process left: so many lines are not read at each commit.
+_SEEN: dict[Path, tuple[tuple[int, ...], set[str], str]] = {}
+
+
+def _known(settings: Settings, path: Path) -> tuple[set[str], str]:
+    look, known, mac = _SEEN.pop(path, ((), set[str](), ""))
+    if look and look == _look(path):
+        return known, mac
+    there = _lines(settings, path)
+    return {stone.request for stone, _ in there}, there[-1][1] if there else ""
+
+
+def _look(path: Path) -> tuple[int, ...]:
+    try:
+        seen = path.stat()
+    except FileNotFoundError:
+        return ()
+    return seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns
+
+
+def _whole(path: Path) -> int:
+    """Where the last line with an end ends; what a crash tore is after it."""
+    with path.open("rb") as file:
+        end = file.seek(0, 2)
+        while end > 0:
+            begin = max(0, end - TORN)
+            file.seek(begin)
+            if (place := file.read(end - begin).rfind(b"\n")) >= 0:
+                return begin + place + 1
+            end = begin
+    return 0
 
 
 def _mac(settings: Settings, before: str, said: dict[str, Any]) -> str:

@@ -19,9 +19,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from tidings import crash, durable
 from tidings.expiry import archived
+from tidings.near import holding_batches
 from tidings.parquet import AddFile, holding
 from tidings.seal.keyfiles import KeyFiles
 from tidings.seal.keyring import Keyring, associated, open_payload
@@ -82,7 +84,6 @@ def reduce_journal(store: Store, rows: Collection[tuple[str, bytes]]) -> int:
     if not rows:
         return 0
     kids, names = pa.array(sorted({kid for _, kid in rows}), pa.binary()), {file for file, _ in rows}
-    batches = {(place[1], place[2], int(place[3])) for name in names if (place := _PLACE.match(name))}
     counted = 0
 
     def blank(found: pa.Table) -> pa.Table:
@@ -96,9 +97,8 @@ def reduce_journal(store: Store, rows: Collection[tuple[str, bytes]]) -> int:
             found = found.set_column(at, found.schema.field(at), kept)
         return found
 
-    near = [file for file in store.files("journal") if any(_may_hold(file, *batch) for batch in batches)]
-    holding = [file for file in near if _unreduced(store, file, kids)]
-    store.rewritten("journal", holding, blank)
+    near = [file for file in holding_batches(store.files("journal"), names) if _unreduced(store, file, kids)]
+    store.rewritten("journal", near, blank)
     return counted
 
 
@@ -135,19 +135,13 @@ def blank_lines(settings: Settings, values: Iterable[str]) -> int:
     return gone
 
 
-_PLACE = re.compile(r"(.+)-(g[0-9a-z]+)-([0-9]+)-[0-9a-f]+$")
-
-
-def _may_hold(file: AddFile, source: str, generation: str, batch: int) -> bool:
-    wanted = {"source": source, "generation": generation, "batch": batch}
-    return all(file.minimum.get(name, one) <= one <= file.maximum.get(name, one) for name, one in wanted.items())
-
-
 def _unreduced(store: Store, file: AddFile, kids: pa.Array) -> bool:
     """Is there a row of theirs that still has what it loses? A second try writes nothing again."""
-    rows = store.arrow("journal", ["kid", "change", "payload"], files=[file])
-    full = pc.or_(pc.is_valid(rows["change"]), pc.is_valid(rows["payload"]))
-    return bool(pc.any(pc.and_(full, pc.fill_null(pc.is_in(rows["kid"], kids), False))).as_py())
+    full = ds.field("change").is_valid() | ds.field("payload").is_valid()
+    look = ds.field("kid").isin(kids)
+    if not store.arrow("journal", ["kid"], files=[file], filter=look).num_rows:
+        return False
+    return bool(store.arrow("journal", ["kid"], files=[file], filter=look & full).num_rows)
 
 
 def _of(tags: Collection[bytes]) -> Callable[[pa.Table], pa.Array]:

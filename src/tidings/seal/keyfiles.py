@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -143,6 +144,10 @@ class KeyFiles:
         """Every (tag, file, kid, key) of these people."""
         rows = self._steadily(lambda: self._about(tags)).to_pylist() if tags else []
         return [(r["tag"], r["file"], r["kid"], unwrap(self._keks, r["tag"], r["kid"], r["key"])) for r in rows]
+
+    def held(self, tags: Collection[bytes]) -> Counter[bytes]:
+        """How many keys there are of each of these people; who has none is not in it. No key is opened."""
+        return Counter(self._steadily(lambda: self._about(tags))["tag"].to_pylist()) if tags else Counter()
 
     def places(self, tags: Collection[bytes]) -> set[tuple[str, bytes]]:
         """Every (file, kid) of these people, no key opened."""

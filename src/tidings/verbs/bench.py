@@ -22,6 +22,7 @@ def register(app: typer.Typer) -> None:
     bench.command("flat")(flat)
     bench.command("dialects")(dialects)
     bench.command("capture")(capture)
+    bench.command("rights")(rights)
     app.add_typer(bench, name="bench")
 
 
@@ -133,6 +134,36 @@ def capture(
     from tidings.secret import resolve
 
     _say(measure(resolve(connection, directory / "secrets").reveal(), rate, seconds, say=note), as_json)
+
+
+def rights(
+    requests: Annotated[int, typer.Option("--requests", min=10, help="How many people ask to be erased.")] = 10_000,
+    subjects: Annotated[int, typer.Option("--subjects", min=1000, help="Known subjects.")] = 1_000_000,
+    recipients: Annotated[int, typer.Option("--recipients", min=1, max=200, help="Who must be told of each.")] = 12,
+    lookup: Annotated[
+        bool, typer.Option("--lookup", help="Files opened for one person, as the journal grows.")
+    ] = False,
+    rows: Annotated[int, typer.Option("--rows", min=10_000, help="Of the smaller journal of --lookup.")] = 1_000_000,
+    emit: Annotated[bool, typer.Option("--emit", help="Emit without and with erasures in the past.")] = False,
+    events: Events = 200_000,
+    erasures: Annotated[int, typer.Option("--erasures", min=1000, help="In the past of --emit.")] = 100_000,
+    directory: Here = Path("."),
+    as_json: AsJson = False,
+) -> None:
+    """Erasures from the ask to the last acknowledgement; what one person's look-up reads; what past erasures cost emit."""
+    if lookup:
+        from tidings.benches import lookup as looking
+
+        said = looking.measure(rows, recipients, say=note)
+    elif emit:
+        from tidings.benches import erased
+
+        said = erased.measure(events, erasures, recipients, say=note)
+    else:
+        from tidings.benches import rights as desk
+
+        said = desk.measure(requests, subjects, recipients, say=note)
+    _say(said, as_json)
 
 
 def _say(said: dict[str, Any], as_json: bool) -> None:

@@ -17,7 +17,8 @@ from tidings.rights.asks import IDENTIFIERS, Ask, Identifier, enough
 from tidings.rights.book import Request, Row
 from tidings.rights.capsule import put
 from tidings.rights.clocks import Laws, due_of
-from tidings.rights.erasing import Erasing, fingerprint, hashed
+from tidings.rights.erasing import Erasing, fingerprint
+from tidings.rights.named_by import hashed
 from tidings.rights.people import Person
 from tidings.rights.steps import Steps
 from tidings.seal.keyring import associated, kid, new_secret, open_payload, seal_payload, subject_key

@@ -24,6 +24,7 @@ from tidings.gate.decisions import decided_in
 from tidings.rights import capsule, fence, restore
 from tidings.rights.applied import Applied
 from tidings.rights.book import APP, TABLE, Book, Request, Row
+from tidings.rights.images import learned
 from tidings.rights.mentions import Record
 from tidings.rights.named_by import hashed, identifying, told_places
 from tidings.rights.people import Person, look_up
@@ -73,6 +74,7 @@ class Erasing:
         for _ in range(8):
             look = look_up(self.store, self.keys, self.settings.keyring, self.settings.tenant, new)
             found |= look.people
+            learned(self.settings, self.store, self.keys, look.people)
             new = {tag for one in look.people.values() for tag in one.same} - found.keys()
             if not new:
                 break

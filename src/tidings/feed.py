@@ -15,6 +15,7 @@ from tidings.emit import Emitter, Unheard
 from tidings.errors import SourceStopped
 from tidings.flow import reading
 from tidings.progress import Generations
+from tidings.rights import fence
 from tidings.seal.columns import keys_frame
 from tidings.settings import Settings
 from tidings.shapes import Source
@@ -138,7 +139,8 @@ class Feeding:
         folder = self.drop or self.pump or inside
         done = self.place.finished()
         for number in range(self.retired + 1, done + 1):
-            folder.retire([name for name, _ in files.batch_files(self.place.checkpoint, number)])
+            with fence.passing():  # an erasure may be at work on these files
+                folder.retire([name for name, _ in files.batch_files(self.place.checkpoint, number)])
         self.retired = max(self.retired, done)
 
 

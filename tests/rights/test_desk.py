@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from erased_history import Past, email, hashed
 from history import LANE, SECRET
@@ -15,7 +16,7 @@ from tidings.rights import intake
 from tidings.rights.asks import Ask, BadAsk, Identifier, Word
 from tidings.rights.book import Book, Request
 from tidings.rights.desk import Desk
-from tidings.seal.keyring import associated, bucket, seal_payload, subject_key
+from tidings.seal.keyring import associated, bucket, kid, seal_payload, subject_key
 
 ERASURE = {"flags": ["erasure"], "change_type": "delete", "operation": "delete", "recipients": []}
 
@@ -187,6 +188,35 @@ def test_every_record_that_was_asked_about_goes_whichever_event_came_first(shop:
     shop.history.batch(0, 1, first=1, row=ERASURE | {"causation": name}, moved=False, settled=False)
     assert stands(shop, name).happened("committed")
     assert shop.keys.about([shop.tag(1), shop.tag(2)]) == []
+
+
+def seen_once(shop: Past, person: int, address: str, image: dict[str, Any]) -> None:
+    """Somebody whom a snapshot told of: an image, an identifier and a key, and no event."""
+    ring, tag, secret = shop.settings.keyring, shop.tag(person), SECRET[:-1] + bytes([person])
+    own, key = kid(secret, tag), subject_key(secret, tag)
+    shop.keys.write(pa.Table.from_pylist([{"tag": tag, "kid": own, "key": key}]), f"crm-g1-{person}-000000aa")
+    plain = json.dumps({"fields": {}, "image": json.dumps(image)}).encode()
+    sealed = seal_payload(plain, key, ring.derive("iv"), associated("last_seen", tag.hex().upper(), "image"))
+    place = {"offset": person, "source": "crm", "generation": "g1", "batch": 90, "tag": tag, "bucket": bucket(tag, 16)}
+    shop.history._commit("last_seen", [place | {"version": "1", "kid": own, "image": sealed}], "test", person)
+    hash_ = ring.identifier_hash("email", address)
+    row = place | {"hash": hash_, "bucket": bucket(hash_, 16), "kind": "email", "entity": "customer"}
+    shop.history._commit("identities", [row], "test", person)
+
+
+def test_somebody_whom_only_a_snapshot_told_of_is_erased_like_anybody(shop: Past) -> None:
+    seen_once(shop, 70, "still@example.com", {"id": 70, "email": "still@example.com"})
+    request = stands(shop, asked(shop, "erasure", "still@example.com"))
+    assert (request.state, request.details["messages"]) == ("working", "1")
+
+
+def test_a_record_without_its_key_waits_for_a_human_who_knows_it(shop: Past) -> None:
+    seen_once(shop, 71, "keyless@example.com", {"email": "keyless@example.com"})
+    request = stands(shop, asked(shop, "erasure", "keyless@example.com"))
+    assert (request.state, held_for(request)) == ("review", "no_key")
+    both = (Identifier("email", "keyless@example.com"), Identifier("customer", "71"))
+    named = Ask("erasure", both, "rest", datetime.now(UTC), "verified", scope=("all",))
+    assert stands(shop, intake.hand_in(shop.settings, named)).state == "working"
 
 
 def test_two_events_of_one_request_for_one_subscriber_are_two_answers(shop: Past) -> None:

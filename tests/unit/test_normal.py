@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tidings.contract import Contract
 from tidings.stages.normal import normalised
+from tidings.stages.subject import field_map
 
 # rule → values that are one, values that are not
 SAME: dict[str, list[list[str | None]]] = {
@@ -65,3 +67,17 @@ def test_a_normal_form_is_its_own(spark: SparkSession) -> None:
     for rule in SAME:
         once = normalised(F.col("v"), rule)
         assert rows.filter(~normalised(once, rule).eqNullSafe(once)).collect() == []
+
+
+def test_the_fields_of_a_record_are_compared_in_the_same_form(spark: SparkSession) -> None:
+    """In a record, which is a map: a value with a letter beyond ASCII is compared like any other and stops nothing."""
+    rules = {name: {"type": "email", "normalise": name} for name in ("email", "address", "lower", "text")}
+    contract = Contract.model_validate({"kind": "customer", "version": "1", "key": ["id"], "fields": rules})
+    told = [(rule, group[0], value) for rule in rules for group in SAME[rule] for value in group]
+    told.append(("text", "a \u0301b\n\u0301c", "a \u0301b\n\u0301c"))
+    rows = spark.createDataFrame(told, "rule string, a string, b string")
+    images = {name: F.parse_json(F.to_json(F.create_map("rule", name))) for name in ("a", "b")}
+    held = {name: F.try_element_at(field_map(image, contract, "US"), F.col("rule")) for name, image in images.items()}
+    wrong = rows.select("*", held["a"].alias("x"), held["b"].alias("y")).filter(~F.col("x").eqNullSafe(F.col("y")))
+    assert wrong.collect() == []
+    assert rows.select(held["a"].alias("x")).filter("x is not null").count() > len(rules)

@@ -17,7 +17,8 @@ from tidings.rights.asks import IDENTIFIERS, Ask, Identifier, enough
 from tidings.rights.book import Request, Row
 from tidings.rights.capsule import put
 from tidings.rights.clocks import Laws, due_of
-from tidings.rights.erasing import Erasing, fingerprint, hashed
+from tidings.rights.erasing import Erasing, fingerprint
+from tidings.rights.named_by import hashed
 from tidings.rights.people import Person
 from tidings.rights.steps import Steps
 from tidings.seal.keyring import associated, kid, new_secret, open_payload, seal_payload, subject_key
@@ -210,7 +211,10 @@ class Asking:
             yield self.steps.row(request, "ready", "working", details={"bundle": "yes"})
             return
         messages = [m for person in people.values() for m in self._messages(request, ask, person)]
-        if not messages and request.kind != "erasure":
+        if not messages and request.kind == "erasure":
+            yield self.steps.row(request, "held", "review", reason="no_key")
+            return
+        if not messages:
             why = "nothing_to_change" if self._says(request, ask, people) else ""
             state = "fulfilled" if why else "review"
             yield self.steps.row(request, why or "held", state, reason=why or "no_field")
@@ -225,6 +229,11 @@ class Asking:
         return any(dict(_wanted(request.kind, ask, contract)) for contract in contracts)
 
     def _messages(self, request: Request, ask: Ask, person: Person) -> Iterator[dict[str, Any]]:
+        for one in (
+            ask.identifiers if person.key is None else ()
+        ):  # nobody told us the key of this record but the person
+            if one.kind in self.settings.entities and person.tag in self.tags((one,)):
+                person.entity, person.key = one.kind, {self.settings.entities[one.kind].key[0]: one.value}
         contract = self.settings.entities.get(person.entity)
         if contract is None or person.key is None:
             return

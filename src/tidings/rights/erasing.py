@@ -20,13 +20,13 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from tidings import crash
-from tidings.errors import Refused
 from tidings.gate.decisions import decided_in
 from tidings.near import holding_numbers
-from tidings.report.people import hashes_of
 from tidings.rights import capsule, fence, restore
 from tidings.rights.applied import Applied
 from tidings.rights.book import APP, TABLE, Book, Request, Row
+from tidings.rights.mentions import Record
+from tidings.rights.named_by import hashed, identifying, told_places
 from tidings.rights.people import Person
 from tidings.rights.scrub import blank_lines, forget_quarantined, scrub
 from tidings.rights.sight import Sight
@@ -82,9 +82,12 @@ class Erasing:
             self.keys.write(pa.Table.from_pylist(rows), f"rights-capsule-{batch}-00000000")
         crash.point("rights.capsule_keys")
         said = self._identifying(person for people in own.values() for person in people)
+        seen = told_places(self.settings, self.store)
         forget_quarantined(self.store, self.settings.keyring, said)
         blank_lines(self.settings, said)
         with fence.closed():
+            forget_quarantined(self.store, self.settings.keyring, said, seen)  # what a batch has brought meanwhile
+            blank_lines(self.settings, said, seen)
             self.steps.commit([self._committed(one, made[one.request.id], batch) for one in ready])
             crash.point("rights.committed")
             self.destroy([one.request for one in ready])
@@ -125,14 +128,9 @@ class Erasing:
             capsule.part(self.settings, one.request.id, name, way, own, due.get(name, shortest)) for name, way in ways
         ]
 
-    def _identifying(self, people: Iterable[Person]) -> list[str]:
-        """Every address and number that these people ever had, and that nobody else is found by."""
-        found = []
-        for person in people:
-            contract = self.settings.entities.get(person.entity)
-            paths = [path for path in (contract.identifiers if contract else ()) if path in person.fields]
-            found += [value for path in paths for value in sorted(person.ever.get(path, ()))]
-        return found
+    def _identifying(self, people: Iterable[Person]) -> list[str | Record]:
+        """By what messages name these people: every address and number they ever had and nobody else is found by, and their keys."""
+        return identifying(self.settings, self.store, list(people))
 
     def _own(self, people: tuple[Person, ...]) -> list[Person]:
         """The people without what somebody else is found by too: a recipient told of that would forget the other as well."""
@@ -335,16 +333,6 @@ class Erasing:
 def _counted(request: Request) -> dict[str, str]:
     ways = [part.way for part in request.parts.values()]
     return {"lanes": str(ways.count(capsule.LANE)), "tasks": str(ways.count(capsule.TASK))}
-
-
-def hashed(settings: Settings, kind: str, value: str) -> list[bytes]:
-    """The keyed hashes under which an identifier may be filed."""
-    if kind in ("email", "phone"):
-        try:
-            return hashes_of(settings, value)
-        except Refused:  # neither an address nor a number: nobody is filed under it
-            return []
-    return [settings.keyring.identifier_hash(kind, value.strip())]
 
 
 def fingerprint(key: bytes, kind: str, tags: Iterable[bytes], scope: Iterable[str]) -> bytes:

@@ -71,12 +71,17 @@ def _learn(person: Person, row: Mapping[str, Any], data: Mapping[str, Any], who:
     person.entity = row["entity"] or person.entity
     person.key = data.get("key") if data.get("key") is not None else person.key
     for image in (data.get("before"), data.get("after")):
-        for path, value in _flat(image) if isinstance(image, dict) else ():
-            person.fields[path] = value
-            person.ever.setdefault(path, set()).add(str(value))
+        if isinstance(image, dict):
+            learn_image(person, image)
     if row["change_type"] in MERGES:
         ends = (moved.get(end) for moved in data.get("moved") or () for end in ("from", "to"))
         person.same |= {ring.tag(tenant, person.entity, str(end)) for end in ends if end not in (None, "")}
+
+
+def learn_image(person: Person, image: Mapping[str, Any]) -> None:
+    for path, value in _flat(image):
+        person.fields[path] = value
+        person.ever.setdefault(path, set()).add(str(value))
 
 
 def _flat(image: Mapping[str, Any], path: str = "") -> Iterable[tuple[str, Any]]:

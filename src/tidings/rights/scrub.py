@@ -12,19 +12,20 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from tidings import crash, durable
-from tidings.expiry import archived
+from tidings import crash
 from tidings.near import holding_batches
 from tidings.parquet import AddFile, holding
+from tidings.rights import dropped
+from tidings.rights.mentions import Mentions, Record
 from tidings.seal.keyfiles import KeyFiles
 from tidings.seal.keyring import Keyring, associated, open_payload
 from tidings.settings import Settings
@@ -67,7 +68,9 @@ def scrub(store: Store, keys: KeyFiles, tags: Collection[bytes]) -> Gone:
     gone = Gone()
     if not tags:
         return gone
-    gone.journal = reduce_journal(store, keys.places(tags))
+    places = keys.places(tags)
+    while reduced := reduce_journal(store, places):  # again: a compaction may move rows between a look and its writing
+        gone.journal += reduced
     crash.point("scrub.journal")
     for table in STATE:
         gone.state += _without(store, table, tags)
@@ -102,15 +105,24 @@ def reduce_journal(store: Store, rows: Collection[tuple[str, bytes]]) -> int:
     return counted
 
 
-def forget_quarantined(store: Store, keyring: Keyring, values: Iterable[str]) -> int:
-    """Take messages out of quarantine in which one of these identifiers stands; they were never tied to a person otherwise."""
+def forget_quarantined(
+    store: Store, keyring: Keyring, values: Iterable[str | Record], seen: Collection[str] = ()
+) -> int:
+    """Take messages out of quarantine in which somebody is named; they were never tied to a person otherwise.
+
+    Files that were `seen` to name none of them are not opened again.
+    """
     wanted, gone = _told(values), 0
 
     def theirs(rows: pa.Table) -> list[bool]:
-        return [bool(row["sealed"]) and _names(_body(keyring, row), wanted) for row in rows.to_pylist()]
+        return [
+            bool(row["sealed"]) and _names(_body(keyring, row), wanted, row["source"] or "") for row in rows.to_pylist()
+        ]
 
     for file in store.files("quarantine") if wanted else ():
-        found = theirs(store.arrow("quarantine", ["place", "day", "sealed"], files=[file]))
+        if file.path in seen:
+            continue
+        found = theirs(store.arrow("quarantine", ["source", "place", "day", "sealed"], files=[file]))
         if any(found):
             gone += sum(found)
             store.rewritten("quarantine", [file], lambda rows: rows.filter(pa.array([not one for one in theirs(rows)])))
@@ -119,19 +131,15 @@ def forget_quarantined(store: Store, keyring: Keyring, values: Iterable[str]) ->
     return gone
 
 
-def blank_lines(settings: Settings, values: Iterable[str]) -> int:
-    """Empty the lines of archived drop files in which one of these identifiers stands; line numbers stay what they are."""
+def blank_lines(settings: Settings, values: Iterable[str | Record], seen: Collection[str] | None = None) -> int:
+    """Empty the lines of dropped files in which somebody is named; line numbers stay what they are.
+
+    First what nobody moves, while batches go on; then, behind the fence, what was not `seen` by then.
+    """
     wanted, gone = _told(values), 0
-    sources = [name for name, source in settings.sources.items() if source.kind == "files"] if wanted else []
-    for path in (path for name in sources for path in archived(settings, name)):
-        lines = path.read_bytes().split(b"\n")
-        kept = [b"" if _names(line, wanted) else line for line in lines]
-        if changed := sum(a != b for a, b in zip(lines, kept, strict=True)):
-            draft = path.with_name(f".{path.name}.new")
-            draft.write_bytes(b"\n".join(kept))
-            durable.sync_file(draft)
-            durable.replace(draft, path)
-            gone += changed
+    for name, path in dropped.lying(settings, still=seen is None) if wanted else ():
+        if str(path) not in (seen or ()):
+            gone += dropped.blanked(path, partial(_names, wanted=wanted, source=name))
     return gone
 
 
@@ -166,28 +174,26 @@ def _of(tags: Collection[bytes]) -> Callable[[pa.Table], pa.Array]:
 def _without(store: Store, table: str, tags: Collection[bytes]) -> int:
     """Write the files that hold rows about these people again without them; returns how many rows there were."""
     theirs, schema, gone = _of(tags), store.arrow(table, files=[]).schema, 0
-    for file in store.files(table):
+
+    def held(file: AddFile) -> int:
         if next(iter(holding([file.path], schema, "tag", tags).get_fragments()), None) is None:
-            continue
-        count = pc.sum(theirs(store.arrow(table, TOLD[table], files=[file]))).as_py() or 0
-        if count:
-            store.rewritten(table, [file], lambda rows: rows.filter(pc.invert(theirs(rows))))
-            gone += count
+            return 0
+        return pc.sum(theirs(store.arrow(table, TOLD[table], files=[file]))).as_py() or 0
+
+    # Again until there is none: a compaction may put rows into another file between the look and the writing.
+    while found := [(file, count) for file in store.files(table) if (count := held(file))]:
+        store.rewritten(table, [file for file, _ in found], lambda rows: rows.filter(pc.invert(theirs(rows))))
+        gone += sum(count for _, count in found)
     return gone
 
 
-def _told(values: Iterable[str]) -> list[bytes]:
-    """Identifiers as they are looked for in a message: small letters, and a number by its digits."""
-    said = [value.strip().lower() for value in values]
-    return [
-        re.sub(r"[^0-9]", "", one).encode() if one.startswith("+") else one.encode() for one in said if len(one) > 4
-    ]
+def _told(values: Iterable[str | Record]) -> Mentions:
+    """What is looked for in messages, so that each message is read once for all of it."""
+    return Mentions(values)
 
 
-def _names(body: bytes, wanted: list[bytes]) -> bool:
-    small = body.lower()
-    digits = re.sub(rb"[ ().-]", b"", small) if any(one.isdigit() for one in wanted) else b""
-    return any(one in (digits if one.isdigit() else small) for one in wanted)
+def _names(body: bytes, wanted: Mentions, source: str = "") -> bool:
+    return wanted.named_in(body, source)
 
 
 def _body(keyring: Keyring, row: dict[str, Any]) -> bytes:

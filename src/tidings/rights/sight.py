@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from tidings.rights.book import Row
+from tidings.rights.images import learned
 from tidings.rights.people import Person, look_up
 from tidings.seal.keyfiles import KeyFiles
 
@@ -71,6 +72,7 @@ class Sight:
 
     def _look_up(self, new: Collection[bytes]) -> dict[bytes, list[Person]]:
         look = look_up(self.store, self.keys, self.settings.keyring, self.settings.tenant, new)
+        learned(self.settings, self.store, self.keys, look.people)
         return {tag: [one] for tag, one in look.people.items()}
 
 

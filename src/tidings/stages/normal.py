@@ -16,6 +16,7 @@ from tidings.contract import FieldRule
 from tidings.stages.functions import let
 
 _FALSE = ("", "0", "false", "f", "no", "n", "off", "none", "null")
+COMPOSED = ("email", "address", "lower", "text")
 _BLANK = r"[\s\p{Z}]+"
 _MARKS = r"[\s\p{Z}\p{P}]+"
 
@@ -27,15 +28,19 @@ def truthy(value: Column) -> Column:
 
 def normalised(value: Column, rule: str) -> Column:
     """The compared form under one rule; a phone's needs its country, see `phone`."""
+    return _formed(_composed(value) if rule in COMPOSED else value, rule)
+
+
+def _formed(value: Column, rule: str) -> Column:
     match rule:
         case "email":
-            found = F.lower(F.regexp_replace(_composed(value), _BLANK, ""))
+            found = F.lower(F.regexp_replace(value, _BLANK, ""))
         case "address":
-            found = F.trim(F.lower(F.regexp_replace(_composed(value), _MARKS, " ")))
+            found = F.trim(F.lower(F.regexp_replace(value, _MARKS, " ")))
         case "lower":
-            found = F.trim(F.lower(F.regexp_replace(_composed(value), _BLANK, " ")))
+            found = F.trim(F.lower(F.regexp_replace(value, _BLANK, " ")))
         case "text":
-            found = F.trim(F.regexp_replace(_composed(value), _BLANK, " "))
+            found = F.trim(F.regexp_replace(value, _BLANK, " "))
         case "digits":
             found = F.regexp_replace(value, "[^0-9]", "")
         case "number":
@@ -50,21 +55,34 @@ def normalised(value: Column, rule: str) -> Column:
 def by_rule(
     key: Column, value: Column, rules: Mapping[str, FieldRule], country: Callable[[FieldRule], Column]
 ) -> Column:
-    """A map's value under the rule of its key; `country` says where a phone's field is at home."""
+    """A map's value under the rule of its key, in a map that `composed` made; `country` says where a phone's field is at home."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, rule in rules.items():
         if rule.normalise:
             groups.setdefault((rule.normalise, rule.country or "", rule.country_field or ""), []).append(name)
     result = value
     for (kind, *_), names in groups.items():
-        form = phone(value, country(rules[names[0]])) if kind == "phone" else normalised(value, kind)
+        form = phone(value, country(rules[names[0]])) if kind == "phone" else _formed(value, kind)
         result = F.when(key.isin(*names), form).otherwise(result)
     return result
 
 
+def composed(values: Column) -> Column:
+    """A map with its values composed, all in one text: Spark does not make a Java call inside a lambda ready, and one `ë` ended the source.
+
+    Where a mark would melt into the text's own syntax (a line break before it) the values stay as they were told.
+    """
+    foreign = F.exists(F.map_values(values), lambda one: F.length(one) < F.octet_length(one))
+    text = F.from_json(_icu(F.to_json(F.map_values(values))), "array<string>")
+    return F.when(foreign, F.coalesce(F.map_from_arrays(F.map_keys(values), text), values)).otherwise(values)
+
+
 def _composed(value: Column) -> Column:
-    icu = F.java_method(F.lit("com.ibm.icu.text.Normalizer"), F.lit("compose"), value, F.lit(False))
-    return F.when(F.length(value) < F.octet_length(value), icu).otherwise(value)
+    return F.when(F.length(value) < F.octet_length(value), _icu(value)).otherwise(value)
+
+
+def _icu(text: Column) -> Column:
+    return F.java_method(F.lit("com.ibm.icu.text.Normalizer"), F.lit("compose"), text, F.lit(False))
 
 
 def _number(value: Column) -> Column:

@@ -15,7 +15,7 @@ from tidings.gate.facts import PURPOSES, filed
 from tidings.seal.cards import mask
 from tidings.seal.columns import bucket_column, tag_column
 from tidings.session import BUCKETS
-from tidings.stages.normal import by_rule, country_plan, fixed_plan, truthy
+from tidings.stages.normal import COMPOSED, by_rule, composed, country_plan, fixed_plan, truthy
 
 SCHEMA = (
     "source string, place string, ordinal int, arrived timestamp, rank string, op string, entity string, contract string, kind string,"
@@ -59,6 +59,8 @@ def field_map(image: Column, contract: Contract, jurisdiction: str) -> Column:
     rules = {name: rule for name, rule in contract.fields.items() if rule.normalise and name in wanted}
     if not rules:
         return kept
+    if any(rule.normalise in COMPOSED for rule in rules.values()):
+        kept = composed(kept)
     return F.transform_values(
         kept, lambda k, v: by_rule(k, v, rules, lambda r: _plan(image, contract, r, jurisdiction))
     )

@@ -82,6 +82,11 @@ class Request:
     def happened(self, what: str) -> list[Step]:
         return [step for step in self.steps if step.what == what]
 
+    def lately(self, what: str) -> list[Step]:
+        """As `happened`, of the time since an appeal opened it again."""
+        again = max((step.number for step in self.happened("appealed")), default=0)
+        return [step for step in self.steps if step.what == what and step.number > again]
+
 
 class Book:
     """Folds new versions of the table as they are committed; what was folded is not read again."""
@@ -91,6 +96,7 @@ class Book:
         self.requests: dict[str, Request] = {}
         self.by_fingerprint: dict[bytes, str] = {}  # open requests only
         self.stones: dict[bytes, str] = {}  # tag or keyed identifier of an erased person → the request
+        self.by_tag: dict[bytes, dict[str, None]] = {}  # record → its requests, in the order they came
         self._open: dict[str, Request] = {}
         self._version = -1
 
@@ -120,6 +126,8 @@ class Book:
         for name in names:
             request = self.requests[name]
             self.by_fingerprint.pop(request.fingerprint, None)
+            for tag in request.tags:
+                self.by_tag.get(tag, {}).pop(name, None)
             request.tags, request.hashes, request.fingerprint, request.sealed = (), (), b"", b""
 
     def fold(self, rows: Iterable[Row]) -> None:
@@ -148,6 +156,8 @@ class Book:
 
     def _filed(self, request: Request, what: str) -> None:
         """Where it is looked up by what."""
+        for tag in request.tags:
+            self.by_tag.setdefault(tag, {})[request.id] = None
         if what == "committed":
             self.stones |= dict.fromkeys((*request.tags, *request.hashes), request.id)
         if request.open:

@@ -14,8 +14,8 @@ from tidings.errors import Refused
 from tidings.gate.policy import Policy
 from tidings.report.people import differences, events_of
 from tidings.report.recipients import listed_for
-from tidings.rights.asking import ANSWERS
 from tidings.rights.book import Request
+from tidings.rights.carrying import ANSWERS
 from tidings.settings import Settings
 from tidings.store import Store
 

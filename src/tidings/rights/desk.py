@@ -11,16 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from hashlib import sha256
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from tidings.rights import capsule, intake
+from tidings.rights import capsule, intake, lifting
 from tidings.rights.asking import Asking
 from tidings.rights.asks import Ask
 from tidings.rights.book import TABLE, Book, Request, Row
 from tidings.rights.erasing import ASKED, Erasing, Ready
+from tidings.rights.order import in_causal_order
 from tidings.rights.rounds import rounds_of
 from tidings.rights.saying import Words
 from tidings.rights.steps import Steps
@@ -50,7 +52,7 @@ class Desk:
         self.words = Words(self.book, self.steps, self.erasing, self.asking)
         self.kept = store.transaction_version(TABLE, ANSWERS)
         self.read = {name: store.transaction_version(TABLE, name) for name in (CURSOR, ANSWERS)}
-        held = (one for one in self.book.requests.values() if one.key_file and not one.happened("ask_forgotten"))
+        held = (one for one in self.book.requests.values() if one.key_file and not one.lately("ask_forgotten"))
         self.asks = {one.id: one for one in held}  # requests whose ask can still be opened
         # Events that ask for an erasure and wait for their request to get there.
         waiting = [one for one in self.book.open if one.happened("asked") and not one.happened("committed")]
@@ -77,9 +79,18 @@ class Desk:
         read = self.read[CURSOR] == self.store.version("journal")
         heard = not self._listening() or self.read[ANSWERS] == self.store.version("attempts")
         ready = any(self.book.requests[name].state == "working" for name in self.asked)
-        return read and heard and not moving and not ready and next(intake.waiting(self.settings), None) is None
+        return (
+            read
+            and heard
+            and not moving
+            and not ready
+            and not self._queued()
+            and next(intake.waiting(self.settings), None) is None
+        )
 
     def _contact(self, request: Request) -> str:
+        if lifting.pending(request) and (known := self.asking.carrying.address(request)):
+            return known
         ask = self.asking.ask_of(request)
         return ask.contact if ask else ""
 
@@ -99,7 +110,7 @@ class Desk:
     def _slips(self) -> None:
         taken = []
         rows: list[Row] = []
-        for slip in intake.waiting(self.settings):
+        for slip in in_causal_order(islice(intake.waiting(self.settings), AT_ONCE)):
             if isinstance(slip.body, Ask):
                 rows += self.asking.received(slip.request, slip.body)
             elif self.rounds.mine(slip.body):
@@ -107,8 +118,6 @@ class Desk:
             else:
                 rows += self.words.said(slip.body, slip.path.name)
             taken.append(slip)
-            if len(taken) >= AT_ONCE:
-                break
         self.steps.commit(rows)
         intake.take_away(taken)
         if any(row["what"] in ("acknowledged", "excepted") for row in rows):
@@ -119,6 +128,13 @@ class Desk:
         now = datetime.now(UTC).isoformat()
         over = [one for one in self.book.open if one.state == "waiting" and one.details.get("until", "") <= now]
         self.steps.commit([row for one in over for row in self.asking.begin(one)])
+        self.steps.commit([row for one in self._queued() for row in self.asking.begin(one)])
+        ended = [one for one in self.book.open if lifting.may_begin(one)]
+        self.steps.commit([row for one in ended for row in self.asking.carrying.lift(one)])
+
+    def _queued(self) -> list[Request]:
+        """Requests that wait until another of the same person stands in the journal."""
+        return [one for one in self.book.open if one.state == "received" and one.happened("queued")]
 
     def _follow_journal(self) -> None:
         head = self.store.version("journal")
@@ -149,7 +165,7 @@ class Desk:
 
     def _met(self, row: Row) -> Iterator[Row]:
         if "erasure" not in (row["flags"] or ()):
-            yield from self.asking.journaled(row)
+            yield from self.asking.carrying.journaled(row)
             return
         name = row["causation"] or sha256(f"source\x1f{row['event_id']}".encode()).hexdigest()[:32]
         request = self.book.requests.get(name)

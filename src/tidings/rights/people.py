@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,9 @@ from tidings.seal.keyfiles import KeyFiles
 from tidings.seal.keyring import Keyring, associated, open_payload
 from tidings.store import AddFile, Store
 
-COLUMNS = ["event_id", "kid", "time", "entity", "change_type", "decision", "recipients", "payload"]
+COLUMNS = [
+    "event_id", "kid", "time", "entity", "change_type", "decision", "recipients", "payload", "consent", "causation",
+]  # fmt: skip
 MERGES = ("identity_merge", "rekey")
 
 
@@ -35,6 +38,8 @@ class Person:
     ever: dict[str, set[str]] = field(default_factory=dict, repr=False)  # every value that a field had
     told: set[str] = field(default_factory=set)
     same: set[bytes] = field(default_factory=set)
+    # Class, channel and purpose of a consent → when it was withdrawn, and by which request, if by one.
+    withdrawn: dict[tuple[str, str, str], list[tuple[datetime, str]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,11 @@ def _learn(person: Person, row: Mapping[str, Any], data: Mapping[str, Any], who:
         for path, value in _flat(image) if isinstance(image, dict) else ():
             person.fields[path] = value
             person.ever.setdefault(path, set()).add(str(value))
+    said = row["consent"]
+    if said and said["state"] == "withdrawn":
+        place = (said["class"] or "", said["channel"] or "", said["purpose"] or "")
+        moment = said["request_time"] or row["time"]
+        person.withdrawn.setdefault(place, []).append((moment, row["causation"] or ""))
     if row["change_type"] in MERGES:
         ends = (moved.get(end) for moved in data.get("moved") or () for end in ("from", "to"))
         person.same |= {ring.tag(tenant, person.entity, str(end)) for end in ends if end not in (None, "")}

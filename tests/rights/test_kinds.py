@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,9 +13,14 @@ from at_the_desk import asked, at_work, handed_over, held_for, journaled, known_
 from erased_history import Past
 from history import LANE
 
+from tidings.contract import Contract
+from tidings.gate.loading import load_policy
+from tidings.person_fields import PREFIX, spoken
 from tidings.rights import intake
 from tidings.rights.asks import KINDS, Ask, Identifier, Word
+from tidings.rights.bundle import bundle
 from tidings.rights.carrying import REVIEW
+from tidings.rights.clocks import clocks_of
 
 NOW = datetime.now(UTC)
 WHO = "person@example.com"
@@ -231,8 +237,6 @@ def test_a_person_of_two_places_has_both_clocks_and_the_shorter_acts(shop: Past)
     name = asked(shop, "access", WHO, jurisdiction="US-CA")
     desk = at_work(shop)
     request = desk.book.requests[name]
-    from tidings.rights.clocks import clocks_of
-
     answers = [one for one in clocks_of(request, desk.asking.laws, NOW) if one.duty == "answer" and one.due]
     assert {one.place for one in answers} == {"US-CA", "DE"}
     assert request.due == min(one.due for one in answers if one.due)
@@ -297,10 +301,27 @@ def test_what_an_erased_person_still_had_open_ends_with_the_erasure(shop: Past) 
         assert desk.asking.ask_of(ended) is None
 
 
-def test_a_column_of_our_name_in_somebodys_table_says_nothing() -> None:
-    from tidings.contract import Contract
-    from tidings.person_fields import PREFIX, spoken
+def test_somebody_who_was_erased_gets_what_is_left_of_them(shop: Past) -> None:
+    known_by(shop, "second@example.com", 1)
+    access = asked(shop, "access", WHO)
+    desk = at_work(shop)
+    policy = load_policy(shop.settings)
+    full = bundle(shop.settings, shop.store, policy, desk.book.requests[access])
+    assert [one["version"] for one in full["history"]][-2:] == [1, 2], "each change is a version of its record"
+    assert "second@example.com" in json.dumps(full["records"])
+    row = {"flags": ["erasure"], "change_type": "delete", "operation": "delete", "recipients": []}
+    shop.history.batch(0, 1, first=1, row=row, moved=False, settled=False)
+    at_work(shop, 3)
+    again = stands(shop, asked(shop, "access", WHO))
+    told = bundle(shop.settings, shop.store, policy, again)
+    assert set(told) == {"request", "kind", "erased"}
+    assert told["erased"]["request"] == again.details["same_as"]
+    assert told["erased"]["keys_destroyed"]
+    assert LANE in {one["recipient"] for one in told["erased"]["recipients"]}
+    assert WHO not in json.dumps(told)
 
+
+def test_a_column_of_our_name_in_somebodys_table_says_nothing() -> None:
     plain = {"kind": "customer", "version": "1", "key": ["id"], "fields": {"email": {"type": "email"}}}
     contract = Contract.model_validate(plain)
     assert not [path for path in contract.compared if path.startswith(PREFIX)]

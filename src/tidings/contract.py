@@ -28,6 +28,8 @@ CHANGE_TYPES = (
     "identity_split",
 )
 SIGNAL_TYPES = ("tier_transition", "churn_signal", "cross_sell_signal", "purchase", "sensitive_data")
+# What a person's right is told as, in every contract of people where `rights:` is declared.
+RIGHT_TYPES = ("restriction", "objection", "automated_decision", "limit_sensitive")
 LIFE_CYCLE = ("insert", "update", "delete", "soft_delete", "restore", "reparent", "rekey")
 
 
@@ -104,6 +106,7 @@ PersonFact = Literal[
     "legal_hold",
     "restricted",
     "objected",
+    "no_marketing",
     "no_automated",
     "limited",
     "hipaa_authorization",

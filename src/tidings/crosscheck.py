@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidings.consent_check import consent_problems, consent_references
-from tidings.contract import CHANGE_TYPES, LIFE_CYCLE, SIGNAL_TYPES, Contract
+from tidings.contract import CHANGE_TYPES, LIFE_CYCLE, RIGHT_TYPES, SIGNAL_TYPES, Contract
 from tidings.contract_check import contract_problems, known_name
 from tidings.errors import ConfigurationError, Problem, Refused
 from tidings.kinds import EXPECTED, KINDS, OPTIONS
@@ -43,7 +43,8 @@ class Folder:
     def change_types(self) -> set[str]:
         """Every type there is; a signal's only counts where a contract gives it."""
         own = {name for contract in self.entities.values() for name in (*contract.types, *contract.signal_types)}
-        return {*CHANGE_TYPES, *LIFE_CYCLE, *own}
+        rights = RIGHT_TYPES if self.operator is not None and self.operator.rights is not None else ()
+        return {*CHANGE_TYPES, *LIFE_CYCLE, *own, *rights}
 
     @property
     def contract_names(self) -> set[str]:
@@ -230,7 +231,10 @@ def _auth(page: Document, subscriber: Subscriber, manifest: Manifest) -> Iterato
 
 def _semantics(page: Document, subscriber: Subscriber, manifest: Manifest, types: set[str]) -> Iterator[Problem]:
     refused: dict[str, list[str]] = {}
-    for name in sorted(types):
+    # A right that the vendor has no verb for is a human's task, whatever the lane promises of the rest.
+    vendor = not manifest.webhook and not manifest.sink
+    tasks = {name for name in RIGHT_TYPES if vendor and not manifest.routed(name)}
+    for name in sorted(types - tasks):
         if subscriber.semantics_for(name) not in manifest.capabilities(name).semantics:
             refused.setdefault(name if name in subscriber.semantics else "default", []).append(name)
     for key, names in refused.items():

@@ -67,7 +67,7 @@ class Decisions:
 
     def _situation(self, contracts: Mapping[str, Contract]) -> dict[str, Column]:
         """The situation of an event, in the words of this policy; of other rows, nothing."""
-        key = tuple(contracts)
+        key = _key(contracts)
         if key not in self._situations:
             flags = F.concat(F.coalesce("flags", _none()), F.coalesce("known_flags", _none()))
             facts = event_facts(contracts, F.col("consents"), F.col("consent_event"), flags) | self._of_the_operator()
@@ -76,7 +76,7 @@ class Decisions:
         return self._situations[key]
 
     def _kindred(self, contracts: Mapping[str, Contract]) -> dict[str, Column]:
-        key = tuple(contracts)
+        key = _key(contracts)
         if key not in self._sorts:
             self._sorts[key] = {"kindred": F.when(F.col("out") == "journal", kindred(self._counts(contracts)))}
         return self._sorts[key]
@@ -89,7 +89,7 @@ class Decisions:
 
     def _counts(self, contracts: Mapping[str, Contract]) -> Mapping[tuple[str, str, str], Relevant]:
         """What counts for which event of these contracts, worked out once."""
-        key = tuple(contracts)
+        key = _key(contracts)
         if key not in self._relevant:
             everywhere = operator_facts(self.settings)
             if any(banner.vertical for banner in self.settings.operator.banners):
@@ -163,6 +163,11 @@ class Decisions:
 
 def _none() -> Column:
     return F.array().cast("array<string>")
+
+
+def _key(contracts: Mapping[str, Contract]) -> tuple[str, ...]:
+    """Which contracts, and with which change types: requests of people speak more than the sources do."""
+    return tuple(f"{name}:{','.join(one.event_types)}" for name, one in contracts.items())
 
 
 @built_once

@@ -18,6 +18,8 @@ from pyspark.sql import functions as F
 from tidings.contract import Contract
 from tidings.decisions import Decisions
 from tidings.known import KEY, Known
+from tidings.person_fields import SOURCE as REQUESTS
+from tidings.person_fields import spoken
 from tidings.seal.columns import lot_column
 from tidings.seal.tokens import token_pattern
 from tidings.seen import NAME
@@ -42,7 +44,9 @@ def same(rows: DataFrame) -> DataFrame:
 
 @built_once
 def contracts_of(settings: Settings, source: Source) -> dict[str, Contract]:
-    return {name: settings.entities[name] for name in dict.fromkeys(source.entities.values())}
+    """The contracts that a source speaks; requests of people have words of their own beside the contract's."""
+    said = {name: settings.entities[name] for name in dict.fromkeys(source.entities.values())}
+    return {name: spoken(one) for name, one in said.items()} if source.name == REQUESTS else said
 
 
 def reading(

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidings import policy, yaml_lines
-from tidings.contract import CHANGE_TYPES, LIFE_CYCLE, Contract
+from tidings.contract import CHANGE_TYPES, LIFE_CYCLE, RIGHT_TYPES, Contract
 from tidings.crosscheck import Folder, crosscheck
 from tidings.errors import ConfigurationError, Problem, Refused
 from tidings.policy import Policies
@@ -124,9 +124,10 @@ class Settings:
 
     @cached_property
     def change_types(self) -> tuple[str, ...]:
-        """Every type an event can have: the fifteen, the operator's own and its signals', the steps of a life cycle."""
+        """Every type an event can have: the fifteen, the operator's own and its signals', people's rights, the steps of a life cycle."""
         own = {name for contract in self.entities.values() for name in (*contract.types, *contract.signal_types)}
-        return (*CHANGE_TYPES, *sorted(own - set(CHANGE_TYPES)), *LIFE_CYCLE)
+        rights = RIGHT_TYPES if self.operator.rights is not None else ()
+        return (*dict.fromkeys((*CHANGE_TYPES, *sorted(own), *rights)), *LIFE_CYCLE)
 
     @cached_property
     def policy_version(self) -> str:
@@ -208,7 +209,12 @@ def examine(directory: str | Path, *, secrets: bool = True) -> tuple[Settings | 
         documents=reader.documents,
         broken=frozenset(reader.broken),
     )
-    policies = reader.policies(("masters",) if any(one.masters for one in folder.entities.values()) else ())
+    policies = reader.policies(
+        (
+            *(["masters"] if any(one.masters for one in folder.entities.values()) else []),
+            *(["rights"] if operator is not None and operator.rights is not None else []),
+        )
+    )
     wrong, warnings = crosscheck(folder, secrets=secrets)
     problems = sorted({*reader.problems, *wrong})
     if operator is None:

@@ -82,7 +82,9 @@ def round_(place: Office, made: Request, at: datetime, to: str = PERSON) -> list
 
 def wanting(kind: str, made: Request) -> Request:
     """The request as it stands when this letter is owed."""
-    add = {"extension": "extension_asked", "refusal": "refused", "unmatched": "unmatched", "hold": "held"}.get(kind)
+    add = {
+        "extension": "extension_asked", "refusal": "refused", "unmatched": "unmatched", "hold": "held", "lifting": "lift_asked"
+    }.get(kind)  # fmt: skip
     made.state = STATES.get(kind, "verifying" if kind == "identity" else "working")
     if kind == "partly":
         made.parts["crm"] = Part("crm", "lane", "e", b"", b"", None, "excepted")
@@ -105,7 +107,7 @@ def test_each_letter_is_owed_in_its_state_and_reads_well_under_each_law(kind: st
     assert "{" not in found.text
     assert "r1" in found.text
     assert "privacy@shop.example" in found.text
-    assert ("BECAUSE" in found.text) == (kind in ("extension", "partly", "refusal"))
+    assert ("BECAUSE" in found.text) == (kind in ("extension", "partly", "refusal", "lifting"))
 
 
 @pytest.mark.parametrize("kind", ["completion", "partly", "unmatched", "hold", "refusal"])

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from tidings.api.opendsr_register import Register, Row
@@ -24,6 +25,7 @@ from tidings.rights import book as requests
 from tidings.rights import drp
 from tidings.rights import opendsr_bodies as bodies
 from tidings.rights.book import Book
+from tidings.rights.opendsr import VERSIONS
 
 if TYPE_CHECKING:
     from tidings.api.opendsr_sign import Signer
@@ -148,10 +150,19 @@ class CallbacksOut:
             "request_status": status,
             "api_version": row.version,
         }
+        results = bodies.fetched_from(request, self._answer_of(row), datetime.fromtimestamp(self.clock(), UTC))
+        if third or results:
+            told["results_url"] = results
         if third:
-            told |= {"group_id": row.group or None, "results_url": None}
+            told["group_id"] = row.group or None
             told["extensions"] = bodies.forwarded(request, self.signer.domain if self.signer else "")
         return told | ({"status_callback_url": url} if url else {})
+
+    def _answer_of(self, row: Row) -> str:
+        """Where the controller fetches what an access request brought together."""
+        domain = self.signer.domain if self.signer else ""
+        path = next((one.path for one in VERSIONS.values() if one.api == row.version), "v2")
+        return f"https://{domain}/{path}/requests/{row.reference}/results"
 
     def _noted(self, one: Mapping[str, Any], taken: bool) -> None:
         tries = one["tries"] + 1

@@ -25,6 +25,7 @@ from tidings.api.bodies import body_of
 from tidings.api.callbacks_out import CallbacksOut, agreed, known
 from tidings.api.errors import ApiError
 from tidings.api.opendsr_register import Register, Row
+from tidings.api.opendsr_results import handed_out
 from tidings.api.opendsr_sign import signer
 from tidings.api.rates import Rates
 from tidings.errors import Refused
@@ -78,6 +79,7 @@ class Processor:
                 found += self._pair(version, f"/{path}/{name}", "POST", self.create)
                 found += self._pair(version, f"/{path}/{name}", "GET", self.group)
                 found += self._pair(version, f"/{path}/{name}/{{id}}", "GET", self.status)
+                found += self._pair(version, f"/{path}/{name}/{{id}}/results", "GET", self.results)
                 found += self._pair(version, f"/{path}/{name}/{{id}}", "DELETE", self.cancel)
         return found
 
@@ -198,6 +200,14 @@ class Processor:
         controller = self._controller(request)
         row = await run_in_threadpool(self._row, request, controller)
         return 200, self._told(row, version)
+
+    async def results(self, version: Version, request: Request) -> tuple[int, Any]:
+        """What somebody gets who asked for their data, for the controller that passed it on and for seven days."""
+        controller = self._controller(request)
+        row = await run_in_threadpool(self._row, request, controller)
+        return 200, await run_in_threadpool(
+            handed_out, self.settings, known(self.book, row.request), controller, self.now()
+        )
 
     async def group(self, version: Version, request: Request) -> tuple[int, Any]:
         controller, name = self._controller(request), request.query_params.get("group_id", "")

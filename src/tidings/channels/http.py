@@ -116,8 +116,9 @@ class HttpChannel:
         """The first route that fits the member."""
         scope = replace(self.scope, member=member)
         for route in self.manifest.routes:
-            fits = member.change_type in route.types or "*" in route.types
-            if fits and all(_is(scope.value(name), wanted) for name, wanted in route.when.items()):
+            if route.takes(member.change_type) and all(
+                _is(scope.value(name), wanted) for name, wanted in route.when.items()
+            ):
                 return route
         return None
 

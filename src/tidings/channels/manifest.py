@@ -18,7 +18,7 @@ from tidings.channels.auth import Auth
 from tidings.channels.call import STANDARD_SCHEDULE, Capabilities, Limits, Strength
 from tidings.channels.kinds import KINDS, guarantee
 from tidings.channels.verbs import VERBS, Idempotency, Ping, Rates, Rule, Verb
-from tidings.contract import Model, Wrong
+from tidings.contract import RIGHT_TYPES, Model, Wrong
 from tidings.errors import ConfigurationError, Problem
 from tidings.reading import into
 
@@ -37,6 +37,10 @@ class Route(Model):
     when: dict[str, Any] = Field(default_factory=dict)
     verbs: tuple[str, ...] = Field(alias="verb")
     optional: tuple[str, ...] = ()
+
+    def takes(self, change_type: str) -> bool:
+        """A right of a person is not what `*` means: an upsert would not carry it out, and would say that it had."""
+        return change_type in self.types or ("*" in self.types and change_type not in RIGHT_TYPES)
 
     @field_validator("verbs", "types", "optional", mode="before")
     @classmethod
@@ -120,7 +124,7 @@ class Manifest(Model):
         """Every verb an event of this type might take, whatever its values."""
         found: list[Verb] = []
         for route in self.routes:
-            if change_type in route.types or "*" in route.types:
+            if route.takes(change_type):
                 found += [self.verbs[name] for name in route.verbs]
                 if not route.when:
                     break

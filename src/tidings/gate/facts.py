@@ -108,6 +108,7 @@ PERSON = (
     _flag("legal_hold", "a legal hold stands on the person"),
     _flag("restricted", "the person has restricted the processing of their data"),
     _flag("objected", "the person has objected to processing for legitimate interests"),
+    _flag("no_marketing", "the person has objected to direct marketing"),
     _flag("no_automated", "the person does not want to be decided about by machines alone"),
     _flag("limited", "the person has limited the use of their sensitive data"),
     _flag("hipaa_authorization", "the person has authorised marketing with their health data, in writing"),
@@ -222,7 +223,14 @@ DERIVED: Mapping[str, tuple[Fact, tuple[str, ...]]] = {
 
 _PERSON = tuple(fact.name for fact in PERSON)
 ERASING = frozenset({"delete", "soft_delete", "erasure", "truncate", "tombstone"})
-_TOLD = {"rectification": "rectification", "restriction": "restriction", "objection": "opt_out"}
+_TOLD = {
+    "rectification": "rectification",
+    "restriction": "restriction",
+    "objection": "opt_out",
+    # Both narrow what may be done with the data, and are told as a restriction is.
+    "automated_decision": "restriction",
+    "limit_sensitive": "restriction",
+}
 _CONSENTING = frozenset({"consent", "suppression", "subscription", "preference"})
 
 

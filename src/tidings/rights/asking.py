@@ -5,40 +5,30 @@ Nothing here tells a caller whether somebody is known. A person nobody knows is 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tidings.contract import Contract
+from tidings.rights import lifting
 from tidings.rights.asks import IDENTIFIERS, Ask, Identifier, enough
 from tidings.rights.book import Request, Row
-from tidings.rights.capsule import put
+from tidings.rights.carrying import ANSWERS, Carrying
 from tidings.rights.clocks import Laws, due_of
 from tidings.rights.erasing import Erasing, fingerprint
 from tidings.rights.named_by import hashed
 from tidings.rights.people import Person
 from tidings.rights.steps import Steps
 from tidings.seal.keyring import associated, kid, new_secret, open_payload, seal_payload, subject_key
-from tidings.shapes import ASK
 
 if TYPE_CHECKING:
     from tidings.settings import Settings
-    from tidings.sources.inbox import Named
     from tidings.store import Store
 
-SOURCE = "rights"
-# Kind → what is said of the person (contract field with `person:`), or which consents are withdrawn.
-PERSON = {
-    "restriction": "restricted",
-    "objection": "objected",
-    "automated_decision": "no_automated",
-    "limit_sensitive": "limited",
-}
-CONSENTS = ("opt_out", "opt_in", "consent_narrowing", "opt_out_sale")
-ANSWERS = ("access", "portability", "know")
+# What only protects the person is done for a child as for anybody, without a parent's word.
+PROTECTS = ("opt_out", "opt_out_sale", "consent_narrowing", "limit_sensitive", "restriction", "objection", "automated_decision")  # fmt: skip
 
 
 class Asking:
@@ -47,10 +37,9 @@ class Asking:
     def __init__(self, settings: Settings, store: Store, erasing: Erasing, steps: Steps) -> None:
         self.settings, self.store, self.erasing, self.steps = settings, store, erasing, steps
         self.book, self.keys, self.ring = erasing.book, erasing.keys, settings.keyring
-        self.laws = Laws.of(settings)
+        self.laws, self.carrying = Laws.of(settings), Carrying(settings, erasing, steps)
         self.sight = erasing.sight
-        self._drawn: list[Row] = []  # keys of asks, and messages, that are not on the disk yet
-        self._said: list[Named] = []
+        self._drawn: list[Row] = []  # keys of asks that are not on the disk yet
         self._at_hand: dict[str, Ask] = {}
 
     def foresee(self, asks: Sequence[Ask], requests: Sequence[Request] = ()) -> None:
@@ -70,13 +59,10 @@ class Asking:
 
     def hand_over(self) -> None:
         """Keys of new asks and messages to the flow, on the disk; the steps that speak of them are committed after it."""
-        from tidings.sources.inbox import accept
-
         if self._drawn:
             self.keys.write(pa.Table.from_pylist([row["row"] for row in self._drawn]), self._drawn[0]["name"])
-        if self._said:
-            accept(self.settings.data_path / "inbox" / SOURCE, self.ring, self._said)
-        self._drawn, self._said, self._at_hand = [], [], {}
+        self.carrying.hand_over()
+        self._drawn, self._at_hand = [], {}
 
     def received(self, name: str, ask: Ask) -> Iterator[Row]:
         """A slip becomes a request, or part of one that is open already."""
@@ -92,6 +78,7 @@ class Asking:
             "assurance": ask.assurance,
         }
         details = {"reference": ask.reference, "scope": ",".join(ask.scope), "agent": ask.agent, "about": ask.about}
+        details["jurisdictions"] = ",".join(self._lives_in(tags))
         details = {k: v for k, v in details.items() if v} | ({"child": "yes"} if ask.child else {})
         same = self.book.by_fingerprint.get(print_)
         if same is not None:
@@ -127,7 +114,7 @@ class Asking:
         return self._at_hand.get(request.id) or self._opened([request]).get(request.id)
 
     def _opened(self, requests: Iterable[Request]) -> dict[str, Ask]:
-        held = {one.kid: one for one in requests if one.key_file}
+        held = {one.kid: one for one in requests if one.key_file and one.sealed}  # else forgotten, or erased since
         keys = self.keys.load({one.key_file for one in held.values()}, held.keys()) if held else {}
         found = {}
         for own, (_, key) in keys.items():
@@ -145,10 +132,19 @@ class Asking:
         hashes = self.hashes(tuple(one for one in identifiers if one.kind in IDENTIFIERS))
         return sorted(found | {row["tag"] for row in self.sight.identities(hashes)})
 
+    def _lives_in(self, tags: list[bytes]) -> list[str]:
+        """Where the records say that the person lives: each of these laws has its clock, and the shortest acts."""
+        rows = self.sight.subjects(tags)
+        newest = {row["tag"]: row["jurisdiction"] for row in sorted(rows, key=lambda row: row["version"] or "")}
+        return sorted({place for place in newest.values() if place})
+
     def begin(self, request: Request) -> Iterator[Row]:
         """As far as it can go now; comes here again after every word."""
         ask = self.ask_of(request)
         if ask is None:
+            return
+        if request.kind == "appeal":
+            yield from self._appeal(request, ask)
             return
         people = self.sight.closure(request.tags)
         if not people:
@@ -156,15 +152,35 @@ class Asking:
         elif not enough(request.kind, request.assurance):
             if request.state != "verifying":
                 yield self.steps.row(request, "identity_needed", "verifying")
-        elif request.kind == "appeal":
-            yield self.steps.row(request, "held", "review", reason="an appeal is looked at by a human")
         elif hurdle := self.hurdle(request, people):
             yield self.steps.row(request, "held", "review", reason=hurdle)
         elif request.kind == "erasure" and self._must_wait(request):
             until = request.opened + timedelta(days=self._days())
             yield self.steps.row(request, "waiting", "waiting", details={"until": until.astimezone(UTC).isoformat()})
         else:
-            yield from self._work(request, ask, people)
+            yield from self.carrying.work(request, ask, people)
+
+    def _appeal(self, request: Request, ask: Ask) -> Iterator[Row]:
+        """A human looks, if there is something to look at: a request of this person that was refused."""
+        about = self.book.requests.get(ask.about)
+        theirs = about is not None and {*about.tags, *about.hashes} & {*request.tags, *request.hashes}
+        if about is None or about.state != "refused" or not theirs:
+            yield self.steps.row(request, "refused", "refused", reason="nothing_to_appeal")
+        elif not enough(request.kind, request.assurance):
+            if request.state != "verifying":
+                yield self.steps.row(request, "identity_needed", "verifying")
+        else:
+            yield self.steps.row(request, "held", "review", reason="an appeal is looked at by a human")
+
+    def appealed(self, appeal: Request) -> Iterator[Row]:
+        """The appeal is granted: what was refused goes on, with what the person gave now where the first is forgotten."""
+        about, ask = self.book.requests[appeal.details["about"]], self.ask_of(appeal)
+        sealed: dict[str, Any] = {}
+        if self.ask_of(about) is None and ask is not None:
+            again = replace(lifting.ask_again(about), identifiers=ask.identifiers, contact=ask.contact)
+            sealed = self._sealed(about, again)
+        yield self.steps.row(about, "appealed", "received", details={"appeal": appeal.id}, **sealed)
+        yield from self.begin(about)
 
     def _nobody(self, request: Request, ask: Ask) -> Iterator[Row]:
         stone = next(
@@ -191,7 +207,7 @@ class Asking:
         child = request.details.get("child") == "yes" or any(s.get("is:child") == "granted" for s in newest.values())
         if request.kind == "erasure" and held and "legal_hold" not in approved:
             return "legal_hold"
-        if child and request.kind != "opt_out" and "child" not in approved:
+        if child and request.kind not in PROTECTS and "child" not in approved:
             return "child"
         if request.kind in ("erasure", *ANSWERS) and self._shared(people) and "shared_identifier" not in approved:
             return "shared_identifier"
@@ -205,78 +221,6 @@ class Asking:
         for row in rows:
             found.setdefault((row["hash"], row["entity"]), set()).add(row["tag"])
         return any(len(tags & live) > 1 and not _merged(tags & live, people) for tags in found.values())
-
-    def _work(self, request: Request, ask: Ask, people: Mapping[bytes, Person]) -> Iterator[Row]:
-        if request.kind in ANSWERS:
-            yield self.steps.row(request, "ready", "working", details={"bundle": "yes"})
-            return
-        messages = [m for person in people.values() for m in self._messages(request, ask, person)]
-        if not messages and request.kind == "erasure":
-            yield self.steps.row(request, "held", "review", reason="no_key")
-            return
-        if not messages:
-            why = "nothing_to_change" if self._says(request, ask, people) else ""
-            state = "fulfilled" if why else "review"
-            yield self.steps.row(request, why or "held", state, reason=why or "no_field")
-            return
-        self._named(request, messages)
-        yield self.steps.row(request, "begun", "working", details={"messages": str(len(messages))})
-
-    def _says(self, request: Request, ask: Ask, people: Mapping[bytes, Person]) -> bool:
-        contracts = [
-            self.settings.entities[one.entity] for one in people.values() if one.entity in self.settings.entities
-        ]
-        return any(dict(_wanted(request.kind, ask, contract)) for contract in contracts)
-
-    def _messages(self, request: Request, ask: Ask, person: Person) -> Iterator[dict[str, Any]]:
-        for one in (
-            ask.identifiers if person.key is None else ()
-        ):  # nobody told us the key of this record but the person
-            if one.kind in self.settings.entities and person.tag in self.tags((one,)):
-                person.entity, person.key = one.kind, {self.settings.entities[one.kind].key[0]: one.value}
-        contract = self.settings.entities.get(person.entity)
-        if contract is None or person.key is None:
-            return
-        if request.kind == "erasure":
-            yield {"entity": person.entity, "op": "erase", "key": person.key, "before": None, "after": None}
-            return
-        wanted = {path: _like(person.fields.get(path), value) for path, value in _wanted(request.kind, ask, contract)}
-        changed = {path: value for path, value in wanted.items() if person.fields.get(path) != value}
-        if changed:
-            key = person.key if isinstance(person.key, dict) else {contract.key[0]: person.key}
-            before, after = {**key}, {**key}
-            for path, value in changed.items():
-                put(before, path, person.fields.get(path))
-                put(after, path, value)
-            yield {"entity": person.entity, "op": "update", "key": person.key, "before": before, "after": after}
-
-    def _named(self, request: Request, messages: list[dict[str, Any]]) -> None:
-        from tidings.sources.inbox import Named
-
-        micros = int(datetime.now(UTC).timestamp() * 1_000_000)
-        for number, message in enumerate(messages):
-            own = {"id": micros + number, "event": f"{request.id}-{number}", "txid": request.id} | message
-            body = json.dumps({"table": SOURCE, "micros": micros, "after": own}, ensure_ascii=False)
-            self._said.append(Named(body, f"{ASK}{request.id}:{number}", micros))
-
-    def journaled(self, row: Row) -> Iterator[Row]:
-        """What one of our messages became: whoever is told of it must answer."""
-        from tidings.gate.decisions import decided_in
-
-        request = self.book.requests.get(row["causation"] or "")
-        if request is None or not request.open or any(p.event_id == row["event_id"] for p in request.parts.values()):
-            return
-        decided = decided_in(self.store.decisions).recipients(row)
-        told = [one for one in decided if one["outcome"] != "deny"]
-        names = {one["subscriber"]: one["deadline"] for one in told}
-        parts = [
-            {"recipient": name if name not in request.parts else f"{name}#{row['event_id'][:8]}", "way": "lane",
-             "event_id": row["event_id"], "kid": None, "tag": None, "sealed": None, "deadline": due}
-            for name, due in sorted(names.items())
-        ]  # fmt: skip
-        yield self.steps.row(request, "told", details={"event": row["event_id"]}, parts=parts)
-        if not parts and not any(part.state == "open" for part in request.parts.values()):
-            yield self.steps.row(request, "fulfilled", "fulfilled")
 
 
 def _shared_by(rows: Iterable[Row]) -> set[bytes]:
@@ -295,26 +239,3 @@ def _merged(tags: set[bytes], people: Mapping[bytes, Person]) -> bool:
         near = {tag for one in new if one in people for tag in people[one].same}
         new = (near | {tag for tag, one in people.items() if one.same & reached}) - reached
     return tags <= reached
-
-
-def _wanted(kind: str, ask: Ask, contract: Contract) -> Iterator[tuple[str, Any]]:
-    """(field, what it must say) of this contract; whether somebody agreed is True or False here."""
-    if kind == "rectification":
-        yield from ((path, value) for path, value in ask.values.items() if path in contract.fields)
-    elif kind in PERSON:
-        yield from ((path, True) for path, word in contract.persons if word == PERSON[kind])
-    elif kind in CONSENTS:
-        for path, consent in contract.consents:
-            sale = consent.channel == "ads" or consent.purpose in ("sale", "advertising")
-            asked = {consent.channel, consent.purpose, consent.class_} & set(ask.scope) or not ask.scope
-            if (kind == "opt_out_sale" and sale) or (kind != "opt_out_sale" and asked):
-                yield path, kind == "opt_in"
-
-
-def _like(now: Any, value: Any) -> Any:
-    """Yes or no in the way in which the field says it."""
-    if not isinstance(value, bool):
-        return value
-    if isinstance(now, str):
-        return "granted" if value else "withdrawn"
-    return int(value) if isinstance(now, int) and not isinstance(now, bool) else value

@@ -138,6 +138,7 @@ ACTIONS: Mapping[str, str] = {
     "extend": "more time, with a reason, once",
     "pause": "the clock stands while something is missing",
     "resume": "what was missing is there",
+    "lift": "a restriction, an objection or a limit ends; the person is told before it does",
     "hold": "the law or counsel wants the data kept",
     "release": "the reason to keep it is over; two people say so",
     "incident": "a security incident: opened, assessed, notified or closed, as `says` tells",

@@ -89,6 +89,11 @@ class Request:
     def happened(self, what: str) -> list[Step]:
         return [step for step in self.steps if step.what == what]
 
+    def lately(self, what: str) -> list[Step]:
+        """As `happened`, of the time since an appeal opened it again."""
+        again = max((step.number for step in self.happened("appealed")), default=0)
+        return [step for step in self.steps if step.what == what and step.number > again]
+
 
 class Book:
     """Folds new versions of the table as they are committed; what was folded is not read again.
@@ -102,10 +107,12 @@ class Book:
         self.by_fingerprint: dict[bytes, str] = {}  # open requests only
         self.stones: dict[bytes, str] = {}  # tag or keyed identifier of an erased person → the request
         # Kept as steps are folded, so that a desk with many requests looks only at those that something is to be done about.
-        self.by_tag: dict[bytes, set[str]] = {}  # requests that name a record
+        self.by_tag: dict[bytes, dict[str, None]] = {}  # record → its requests, in the order they came
         self.awaited: dict[Answer, tuple[str, str]] = {}  # → request and part; open parts of open requests
         self.moving: dict[str, Request] = {}  # erasures that are committed and not told
         self.pausing: dict[str, Request] = {}  # in the time in which they can be taken back
+        self.queued: dict[str, Request] = {}  # behind another request of the same person
+        self.ending: dict[str, Request] = {}  # somebody wants the right lifted, and it is not yet
         self.touched: set[str] = set()  # since somebody emptied it
         self._lanes: set[Answer] = set()  # those of `awaited` that a lane is to bring
         self._open: dict[str, Request] = {}
@@ -150,7 +157,7 @@ class Book:
             request = self.requests[name]
             self.by_fingerprint.pop(request.fingerprint, None)
             for tag in request.tags:
-                self.by_tag.get(tag, set()).discard(name)
+                self.by_tag.get(tag, {}).pop(name, None)
             request.tags, request.hashes, request.fingerprint, request.sealed = (), (), b"", b""
 
     def fold(self, rows: Iterable[Row]) -> None:
@@ -168,7 +175,7 @@ class Book:
             if row[name] is not None:
                 setattr(request, name, tuple(row[name]) if name in ("tags", "hashes") else row[name])
         for tag in row["tags"] or ():
-            self.by_tag.setdefault(tag, set()).add(request.id)
+            self.by_tag.setdefault(tag, {})[request.id] = None
         for part in row["parts"] or ():
             self._part(request, Part(**{k: v for k, v in part.items() if k != "sealed"}))
         details = dict(row["details"] or ())
@@ -185,6 +192,9 @@ class Book:
         if what == "committed":
             self.stones |= dict.fromkeys((*request.tags, *request.hashes), request.id)
         _kept(self.pausing, request, request.state == "waiting")
+        _kept(self.queued, request, request.state == "received" and bool(request.happened("queued")))
+        ending = request.open and bool(request.happened("lift_asked")) and not request.happened("lift_begun")
+        _kept(self.ending, request, ending)
         _kept(
             self.moving, request, request.open and bool(request.happened("committed") and not request.happened("told"))
         )

@@ -7,15 +7,15 @@ would have to be forgotten too.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tidings.errors import Refused
 from tidings.gate.policy import Policy
 from tidings.report.people import differences, events_of
 from tidings.report.recipients import listed_for
-from tidings.rights.asking import ANSWERS
-from tidings.rights.book import Request
+from tidings.rights.book import Book, Request
+from tidings.rights.carrying import ANSWERS
 from tidings.settings import Settings
 from tidings.store import Store
 
@@ -31,11 +31,13 @@ def bundle(settings: Settings, store: Store, policy: Policy, request: Request) -
     if request.kind not in ANSWERS or request.state not in ("working", "fulfilled"):
         expected = f"a request of {', '.join(ANSWERS)} that may be answered"
         raise Refused("no_bundle", f"{request.kind}, {request.state}", expected, "See `tidings rights show`.")
+    if request.happened("already_erased"):
+        return _erased(Book(store).refresh(), request)
     rows = events_of(settings, store, list(request.tags))
     recipients = listed_for(settings, store, policy, rows)
     said = {
         "records": _records(rows),
-        "history": [_change(row) for row in rows],
+        "history": list(_history(rows)),
         "recipients": recipients,
         "categories": _categories(settings, rows),
     }
@@ -51,6 +53,27 @@ def _records(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         record = found.setdefault(place, {"entity": row["entity"], "key": row["data"].get("key"), "fields": {}})
         record["fields"] = {**record["fields"], **image} if isinstance(image, dict) else {}
     return list(found.values())
+
+
+def _erased(book: Book, request: Request) -> dict[str, Any]:
+    """What is left of somebody who was erased: that they were, when, and how each recipient answered. Nothing else is kept."""
+    erasure = book.requests.get(request.details.get("same_as", ""))
+    said: dict[str, Any] = {"request": request.details.get("same_as", "")}
+    if erasure is not None:
+        at = next((step.at for step in erasure.happened("keys_destroyed")), None)
+        said |= {"state": erasure.state, "keys_destroyed": at.isoformat() if at else None}
+        said["recipients"] = [{"recipient": one.recipient, "answer": one.state} for one in erasure.parts.values()]
+    said["certificate"] = f"tidings rights certificate {said['request']}"
+    return {"request": request.id, "kind": request.kind, "erased": said}
+
+
+def _history(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Each change, with the version of its record that it made: 1 is how the record came to us."""
+    versions: dict[str, int] = {}
+    for row in rows:
+        place = json.dumps([row["entity"], row["data"].get("key")], sort_keys=True)
+        versions[place] = versions.get(place, 0) + 1
+        yield {"version": versions[place], **_change(row)}
 
 
 def _change(row: dict[str, Any]) -> dict[str, Any]:

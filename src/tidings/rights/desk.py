@@ -8,7 +8,7 @@ became), new versions of the attempts (how recipients answered). Killed anywhere
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import islice
@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from tidings.rights import capsule, intake
+from tidings.rights import capsule, intake, lifting
 from tidings.rights.asking import Asking
 from tidings.rights.asks import Ask
 from tidings.rights.book import TABLE, Book, Request, Row
+from tidings.rights.changing import PERSON
 from tidings.rights.erasing import ASKED, Erasing, Ready
+from tidings.rights.order import in_causal_order
 from tidings.rights.people import Person
 from tidings.rights.rounds import rounds_of
 from tidings.rights.saying import Words
@@ -44,7 +46,7 @@ class Desk:
     def __init__(self, settings: Settings, store: Store, position: Callable[[str], int | None]) -> None:
         self.settings, self.store, self.position = settings, store, position
         self.keys = KeyFiles(settings.data_path / "keys", settings.keyring.derive("kek"))
-        self.book = Book(store, over).refresh()
+        self.book = Book(store, _done).refresh()
         self.steps = Steps(store, self.book, f"tidings/{settings.tenant}")
         self.erasing = Erasing(settings, store, self.keys, self.book, self.steps)
         self.asking = Asking(settings, store, self.erasing, self.steps)
@@ -78,10 +80,17 @@ class Desk:
         heard = not self.book.listening or self.read[ANSWERS] == self.store.version("attempts")
         ready = any(self.book.requests[name].state == "working" for name in self.asked)
         return (
-            read and heard and not self.book.moving and not ready and next(intake.waiting(self.settings), None) is None
+            read
+            and heard
+            and not self.book.moving
+            and not self.book.queued
+            and not ready
+            and next(intake.waiting(self.settings), None) is None
         )
 
     def _contact(self, request: Request) -> str:
+        if lifting.pending(request) and (known := self.asking.carrying.address(request)):
+            return known
         ask = self.asking.ask_of(request)
         return ask.contact if ask else ""
 
@@ -100,7 +109,7 @@ class Desk:
 
     def _slips(self) -> None:
         self.sight.put_away()
-        taken = list(islice(intake.waiting(self.settings), AT_ONCE))
+        taken = in_causal_order(islice(intake.waiting(self.settings), AT_ONCE))
         self.asking.foresee([slip.body for slip in taken if isinstance(slip.body, Ask)])
         rows: list[Row] = []
         for slip in taken:
@@ -120,11 +129,15 @@ class Desk:
     def _waited(self) -> None:
         """Requests whose time to be taken back is over go on."""
         now = datetime.now(UTC).isoformat()
-        over = [one for one in self.book.pausing.values() if one.details.get("until", "") <= now][:AT_ONCE]
-        if over:
+        due = [one for one in self.book.pausing.values() if one.details.get("until", "") <= now]
+        self._go_on([*due, *self.book.queued.values()], self.asking.begin)
+        self._go_on([one for one in self.book.ending.values() if lifting.may_begin(one)], self.asking.carrying.lift)
+
+    def _go_on(self, requests: list[Request], how: Callable[[Request], Iterable[Row]]) -> None:
+        if requests := requests[:AT_ONCE]:
             self.sight.put_away()
-            self.asking.foresee([], over)
-            rows = [row for one in over for row in self.asking.begin(one)]
+            self.asking.foresee([], requests)
+            rows = [row for one in requests for row in how(one)]
             self.asking.hand_over()
             self.steps.commit(rows)
 
@@ -157,7 +170,7 @@ class Desk:
 
     def _met(self, row: Row) -> Iterator[Row]:
         if "erasure" not in (row["flags"] or ()):
-            yield from self.asking.journaled(row)
+            yield from self.asking.carrying.journaled(row)
             return
         name = row["causation"] or sha256(f"source\x1f{row['event_id']}".encode()).hexdigest()[:32]
         request = self.book.requests.get(name)
@@ -236,4 +249,9 @@ class Desk:
 
 def over(request: Request) -> bool:
     """Is nothing left to be done about it, and nothing held of what the person gave?"""
-    return not (request.open or owes(request) or (request.key_file and not request.happened("ask_forgotten")))
+    return not (request.open or owes(request) or (request.key_file and not request.lately("ask_forgotten")))
+
+
+def _done(request: Request) -> bool:
+    """Can nobody come back to it? What was refused may be appealed against, and a standing right may be lifted."""
+    return over(request) and request.state != "refused" and request.kind not in PERSON

@@ -22,11 +22,13 @@ import pyarrow.dataset as ds
 from tidings import crash
 from tidings.gate.decisions import decided_in
 from tidings.near import holding_numbers
-from tidings.rights import capsule, fence, restore
+from tidings.rights import capsule, fence, lifting, restore
 from tidings.rights.applied import Applied
 from tidings.rights.book import APP, TABLE, Book, Request, Row
+from tidings.rights.changing import PERSON
 from tidings.rights.mentions import Record
 from tidings.rights.named_by import hashed, identifying, told_places
+from tidings.rights.order import ERASURE_WINS
 from tidings.rights.people import Person
 from tidings.rights.scrub import blank_lines, forget_quarantined, scrub
 from tidings.rights.sight import Sight
@@ -176,6 +178,7 @@ class Erasing:
         """Earlier requests of these people lead to them no more; what the erasures themselves say is the tombstone."""
         theirs = {name for tag in tags for name in self.book.by_tag.get(tag, ())} - erasures
         if theirs:
+            self._overtaken(theirs, erasures)
             names, who = pa.array(sorted(theirs), pa.string()), ("tags", "hashes", "fingerprint", "sealed")
 
             def blank(rows: pa.Table) -> pa.Table:
@@ -191,6 +194,16 @@ class Erasing:
             self.book.forget(theirs)
         if (self.settings.data_path / "rights" / "signals.sqlite").exists():
             Applied(self.settings).forget()
+
+    def _overtaken(self, names: set[str], erasures: set[str]) -> None:
+        """What else these people asked for and nobody can do any more: the erasure is their answer."""
+        ended = []
+        for one in (self.book.requests[name] for name in sorted(names)):
+            if one.open and one.kind != "erasure":
+                by = next((name for name in sorted(erasures) if {*one.tags} & {*self.book.requests[name].tags}), "")
+                said = {"same_as": by}
+                ended.append(self.steps.row(one, "overtaken", "cancelled", reason=ERASURE_WINS, details=said))
+        self.steps.commit(ended)
 
     @staticmethod
     def _stone(request: Request) -> restore.Tombstone:
@@ -294,7 +307,7 @@ class Erasing:
             if final[0] in ("acknowledged", "superseded"):
                 gone += [part.tag] if part.tag else []
                 rows.append(self.steps.row(request, "acknowledged", details={"recipient": part.recipient}))
-            elif final[0] == "refused" and request.kind != "erasure":
+            elif final[0] == "refused" and request.kind != "erasure" and not _unsaid(request, final[1]):
                 said = {"recipient": part.recipient, "code": final[1]}
                 rows.append(self.steps.row(request, "not_concerned", details=said))
             elif final[0] != "erased" and part.way == capsule.LANE:
@@ -326,8 +339,14 @@ class Erasing:
             and one.happened("told")
             and len(one.happened("told")) >= int(one.details.get("messages", 1) if one.kind != "erasure" else 1)
             and all(part.state != "open" for part in one.parts.values())
+            and not lifting.pending(one)
         ]
         self.steps.commit([self.steps.row(one, "fulfilled", "fulfilled") for one in full])
+
+
+def _unsaid(request: Request, code: str) -> bool:
+    """Does the vendor have no verb for this right? Then somebody must see to it by hand."""
+    return code == "no_verb" and request.kind in PERSON
 
 
 def _counted(request: Request) -> dict[str, str]:

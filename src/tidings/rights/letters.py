@@ -29,7 +29,18 @@ from tidings.rights.clocks import ANSWER, Laws, clocks_of, due_of, places_of
 from tidings.rights.drafts import Draft
 from tidings.rights.sweeper import SILENT_WAYS
 
-LETTERS = ("receipt", "identity", "extension", "completion", "partly", "unmatched", "hold", "refusal", "breach")
+LETTERS = (
+    "receipt",
+    "identity",
+    "extension",
+    "completion",
+    "partly",
+    "unmatched",
+    "hold",
+    "refusal",
+    "breach",
+    "lifting",
+)
 ENDS = ("completion", "partly", "unmatched", "refusal")
 MOST_TRIES, AGAIN_AFTER = 5, timedelta(minutes=30)
 DOUBT_AFTER = timedelta(minutes=15)  # a letter that was about to leave so long ago did not come back
@@ -83,7 +94,8 @@ def owed(request: Request, laws: Laws, now: datetime) -> list[str]:
 def _wanted(request: Request, laws: Laws, now: datetime) -> list[str]:
     if request.kind == "incident" or request.way in SILENT_WAYS or request.state == "cancelled":
         return []
-    found = [] if request.happened("letter:receipt") or not request.open else ["receipt"]
+    found = ["lifting"] if request.happened("lift_asked") and not request.happened("lift_begun") else []
+    found += [] if request.happened("letter:receipt") or not request.open else ["receipt"]
     # The public form asks for the proof itself, with a code.
     if request.state == "verifying" and request.way != "form":
         found.append("identity")
@@ -91,7 +103,7 @@ def _wanted(request: Request, laws: Laws, now: datetime) -> list[str]:
         found.append("extension")
     if request.state == "review" and _held(request) == "legal_hold":
         found.append("hold")
-    if request.state in ("fulfilled", "refused") and not any(request.happened(f"letter:{kind}") for kind in ENDS):
+    if request.state in ("fulfilled", "refused") and not any(request.lately(f"letter:{kind}") for kind in ENDS):
         found.append(outcome_of(request))
     return found
 
@@ -110,9 +122,9 @@ def outcome_of(request: Request) -> str:
 
 
 def _free(request: Request, kind: str, now: datetime) -> bool:
-    if request.happened(f"letter:{kind}") or request.happened(f"letter_task:{kind}"):
+    if request.lately(f"letter:{kind}") or request.lately(f"letter_task:{kind}"):
         return False
-    sending, failed = request.happened(f"letter_sending:{kind}"), request.happened(f"letter_failed:{kind}")
+    sending, failed = request.lately(f"letter_sending:{kind}"), request.lately(f"letter_failed:{kind}")
     return len(sending) == len(failed) and (not failed or now - failed[-1].at >= AGAIN_AFTER)
 
 
@@ -120,9 +132,9 @@ def unsettled(request: Request, now: datetime) -> list[Draft]:
     """Letters that a person must take over: those in doubt, and those that failed too often."""
     found = []
     for kind in LETTERS:
-        if request.happened(f"letter:{kind}") or request.happened(f"letter_task:{kind}"):
+        if request.lately(f"letter:{kind}") or request.lately(f"letter_task:{kind}"):
             continue
-        sending, failed = request.happened(f"letter_sending:{kind}"), request.happened(f"letter_failed:{kind}")
+        sending, failed = request.lately(f"letter_sending:{kind}"), request.lately(f"letter_failed:{kind}")
         if len(sending) > len(failed) and now - sending[-1].at > DOUBT_AFTER:
             found.append(task(request, kind, "It is not known whether the letter left; ask before it is sent again."))
         elif len(failed) >= MOST_TRIES:
@@ -156,7 +168,7 @@ def by_hand(request: Request, kind: str, by: str, evidence: str) -> Draft:
     if kind not in LETTERS:
         raise Refused("unknown_letter", repr(kind[:40]), "one of " + ", ".join(LETTERS), "Mend the kind.")
     why = "" if evidence else "A letter that was sent by hand needs evidence: the digest of what was sent."
-    if request.happened(f"letter:{kind}"):
+    if request.lately(f"letter:{kind}"):
         why = "This letter was sent before."
     if why:
         return Draft(request.id, "declined", why, by, {"action": f"letter:{kind}"})
@@ -231,6 +243,7 @@ def _reason(request: Request, kind: str) -> str:
         "extension": "extension_asked",
         "refusal": "refused",
         "partly": "excepted",
+        "lifting": "lift_asked",
     }
     found = [step.reason for step in request.happened(whats.get(kind, "")) if step.reason]
     return "; ".join(dict.fromkeys(found)) or "-"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tidings.rights.book import Request
 from tidings.rights.opendsr import PHONES, Version, Wrong
 
+RESULTS = ("access", "portability")
+RESULTS_FOR = timedelta(days=7)
 STATUS = {
     "received": "pending",
     "verifying": "pending",
@@ -26,15 +28,30 @@ def rfc3339(moment: datetime | None) -> str | None:
 
 
 def status_of(request: Request | None) -> str:
-    """In the protocol's words; what still lies in the inbox is pending."""
-    return "pending" if request is None else STATUS[request.state]
+    """In the protocol's words; what still lies in the inbox is pending, and an answer that can be fetched is complete."""
+    if request is None:
+        return "pending"
+    return "completed" if request.state == "working" and ready_since(request) else STATUS[request.state]
+
+
+def ready_since(request: Request | None) -> datetime | None:
+    """Since when the answer to somebody who asked for their data can be fetched."""
+    if request is None or request.kind not in RESULTS or request.state not in ("working", "fulfilled"):
+        return None
+    return next((step.at for step in request.steps if step.what in ("ready", "already_erased")), None)
+
+
+def fetched_from(request: Request | None, place: str, now: datetime) -> str | None:
+    """The address of the answer while it can be fetched; it stands open to the controller that asked, and to nobody else."""
+    since = ready_since(request)
+    return place if since is not None and now - since < RESULTS_FOR else None
 
 
 def forwarded(request: Request | None, domain: str) -> list[dict[str, Any]] | None:
     """Version 3: how each recipient stands, and whether the request was refused."""
     if request is None:
         return None
-    words = {"open": "pending", "acknowledged": "sent", "excepted": "skipped"}
+    words = {"open": "pending", "acknowledged": "sent", "excepted": "skipped", "not_concerned": "skipped"}
     told = [
         {"domain": None, "name": part.recipient, "status": words[part.state], "status_message": None}
         for part in request.parts.values()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +22,9 @@ from tidings.seal.keyfiles import KeyFiles
 from tidings.seal.keyring import Keyring, associated, open_payload
 from tidings.store import Store
 
-COLUMNS = ["event_id", "kid", "time", "entity", "change_type", "decision", "recipients", "payload"]
+COLUMNS = [
+    "event_id", "kid", "time", "entity", "change_type", "decision", "recipients", "payload", "consent", "causation",
+]  # fmt: skip
 MERGES = ("identity_merge", "rekey")
 
 
@@ -36,6 +39,8 @@ class Person:
     ever: dict[str, set[str]] = field(default_factory=dict, repr=False)  # every value that a field had
     told: set[str] = field(default_factory=set)
     same: set[bytes] = field(default_factory=set)
+    # Class, channel and purpose of a consent → when it was withdrawn, and by which request, if by one.
+    withdrawn: dict[tuple[str, str, str], list[tuple[datetime, str]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,11 @@ def _learn(person: Person, row: Mapping[str, Any], data: Mapping[str, Any], who:
     for image in (data.get("before"), data.get("after")):
         if isinstance(image, dict):
             learn_image(person, image)
+    said = row["consent"]
+    if said and said["state"] == "withdrawn":
+        place = (said["class"] or "", said["channel"] or "", said["purpose"] or "")
+        moment = said["request_time"] or row["time"]
+        person.withdrawn.setdefault(place, []).append((moment, row["causation"] or ""))
     if row["change_type"] in MERGES:
         ends = (moved.get(end) for moved in data.get("moved") or () for end in ("from", "to"))
         person.same |= {ring.tag(tenant, person.entity, str(end)) for end in ends if end not in (None, "")}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tidings.rights import lifting
 from tidings.rights.asking import Asking
 from tidings.rights.asks import ASSURANCES, Word
 from tidings.rights.book import Book, Part, Request, Row
@@ -43,6 +44,8 @@ class Words:
             yield self.steps.row(request, "answered", "fulfilled", details=base, **said)
         elif word.action in ("done", "except") and word.recipient in request.parts:
             yield from self._answered(request, request.parts[word.recipient], word, base)
+        elif word.action == lifting.ACTION and lifting.standing(request):
+            yield self.steps.row(request, "lift_asked", "working", details=base, **said)
         elif word.action == "hold" and request.open:
             yield self.steps.row(request, f"{word.action}_asked", details=base | dict(word.says), **said)
         else:
@@ -63,6 +66,10 @@ class Words:
         base = base | {"hurdle": hurdle}
         if hurdle == "legal_hold" and not any(step.actor != word.by for step in once):
             yield self.steps.row(request, "approval_asked", details=base, actor=word.by, reason=word.reason)
+            return
+        if request.kind == "appeal":
+            yield self.steps.row(request, "approved", "fulfilled", details=base, actor=word.by, reason=word.reason)
+            yield from self.asking.appealed(request)
             return
         state = "working" if request.happened("asked") else "received"
         yield self.steps.row(request, "approved", state, details=base, actor=word.by, reason=word.reason)

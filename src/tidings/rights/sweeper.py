@@ -84,8 +84,8 @@ def owes(request: Request) -> bool:
     if request.kind == "incident" or request.way in SILENT_WAYS:
         return False
     if request.state == "refused":
-        return not any(request.happened(what) for what in REFUSALS)
-    return request.state == "fulfilled" and not any(request.happened(what) for what in ANSWERS)
+        return not any(request.lately(what) for what in REFUSALS)
+    return request.state == "fulfilled" and not any(request.lately(what) for what in ANSWERS)
 
 
 def met(request: Request, clock: RightClock) -> datetime | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tidings.contract import Contract
-from tidings.rights.asks import IDENTIFIERS, Ask, Identifier, enough
+from tidings.rights.asks import IDENTIFIERS, SHOP, Ask, Identifier, enough
 from tidings.rights.book import Request, Row
 from tidings.rights.capsule import put
 from tidings.rights.clocks import Laws, due_of
@@ -115,7 +115,9 @@ class Asking:
         if ask is None:
             return
         people = self.erasing.closure(request.tags)
-        if not people:
+        if any(one.kind == SHOP for one in ask.identifiers):
+            yield self.steps.row(request, "held", "review", reason="whole_shop", details={"by_hand": "yes"})
+        elif not people:
             yield from self._nobody(request, ask)
         elif not enough(request.kind, request.assurance):
             if request.state != "verifying":

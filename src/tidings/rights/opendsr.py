@@ -6,15 +6,15 @@ version of its own, and never under one of theirs. A value of the request never 
 
 from __future__ import annotations
 
-import json
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from tidings.rights.asks import AHEAD, Ask, Identifier
+from tidings.rights.strict import strict_value
 
 TYPES = {"access": "access", "portability": "portability", "erasure": "erasure"}
 PROFILE = "tidings-1.0"
@@ -91,18 +91,9 @@ class Order:
 
 def strict_json(body: bytes) -> dict[str, Any]:
     """The body as one object; a name that stands twice, a number that is none and too deep a nesting are refused."""
-
-    def once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-        if len({name for name, _ in pairs}) < len(pairs):
-            raise ValueError
-        return dict(pairs)
-
-    def never(_: str) -> Any:
-        raise ValueError
-
     try:
-        said = json.loads(body, object_pairs_hook=once, parse_constant=never)
-    except (ValueError, RecursionError):
+        said = strict_value(body)
+    except ValueError:
         raise Wrong(400, ("MalformedBody", "The body is not one JSON object.")) from None
     if not isinstance(said, dict):
         raise Wrong(400, ("MalformedBody", "The body is not one JSON object."))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tidings.rights.asking import Asking
 from tidings.rights.asks import Ask, Identifier, same_name
 from tidings.rights.attested import entry_of, stamp
+from tidings.rights.book import Request
 from tidings.rights.certificate_claims import Shown, _excepted
 from tidings.rights.strict import strict_value
 
@@ -80,3 +83,12 @@ def test_a_step_of_any_time_and_law_can_be_attested() -> None:
 def test_json_that_two_readers_understand_differently_is_not_read(raw: bytes) -> None:
     with pytest.raises(ValueError, match=r".*"):
         strict_value(raw)
+
+
+def test_who_gives_up_the_time_to_take_an_erasure_back_does_not_wait() -> None:
+    asking = Asking.__new__(Asking)
+    asking.settings = SimpleNamespace(operator=SimpleNamespace(rights=SimpleNamespace(waiting_days=7)))  # type: ignore[assignment]
+    request = Request("r", "erasure", "mparticle", datetime.now(UTC))
+    assert asking._must_wait(request)
+    request.details["at_once"] = "yes"
+    assert not asking._must_wait(request)

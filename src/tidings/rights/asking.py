@@ -61,7 +61,8 @@ class Asking:
             "assurance": ask.assurance,
         }
         details = {"reference": ask.reference, "scope": ",".join(ask.scope), "agent": ask.agent, "about": ask.about}
-        details = {k: v for k, v in details.items() if v} | ({"child": "yes"} if ask.child else {})
+        details |= {name: "yes" for name in ("child", "at_once") if getattr(ask, name)}
+        details = {k: v for k, v in details.items() if v}
         same = self.book.by_fingerprint.get(print_)
         if same is not None:
             yield self.steps.row(self.book.requests[same], "merged", details={"with": name})
@@ -146,7 +147,7 @@ class Asking:
 
     def _must_wait(self, request: Request) -> bool:
         until = request.opened + timedelta(days=self._days())
-        return self._days() > 0 and datetime.now(UTC) < until
+        return self._days() > 0 and datetime.now(UTC) < until and request.details.get("at_once") != "yes"
 
     def hurdle(self, request: Request, people: Mapping[bytes, Person]) -> str:
         """What only a human can decide, unless one has; empty when nothing stands in the way."""

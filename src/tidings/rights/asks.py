@@ -89,6 +89,7 @@ class Ask:
     agent: str = ""  # who asks for the person
     about: str = ""  # of an appeal: the request that was refused
     child: bool = False
+    at_once: bool = False  # of an erasure: whoever asks gives up the time in which it can be taken back
 
     def problems(self) -> Iterator[Problem]:
         """Everything that is wrong with it; a value is never shown."""

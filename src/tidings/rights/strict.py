@@ -10,7 +10,7 @@ from typing import Any
 def strict_value(raw: bytes) -> Any:
     """The value; ValueError for a name that stands twice, a number that is none, half a character or too deep a nesting."""
     try:
-        said = json.loads(raw, object_pairs_hook=_once, parse_constant=_never)
+        said = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=_once, parse_constant=_never)
         json.dumps(said, ensure_ascii=False).encode()  # halves of characters cannot be written down again
     except RecursionError:
         raise ValueError from None

@@ -224,6 +224,21 @@ BAD: list[tuple[str, Any, int, str]] = [
     ("nobody", body(subject_identities=[]), 400, "IllegalArgumentException"),
     ("a hash", body(subject_identities=hashed("sha256")), 400, "UnsupportedIdentity"),
     ("a device", body(subject_identities=[{"identity_type": "android_id"}]), 400, "UnsupportedIdentity"),
+    (
+        "half a character",
+        body(subject_identities=[{"identity_type": "email", "identity_value": "\ud800"}]),
+        400,
+        "MalformedBody",
+    ),
+    ("another alphabet", json.dumps(body()).encode("utf-16"), 400, "MalformedBody"),
+    ("an extension that is none", body(extensions={DOMAIN: 7}), 400, "IllegalArgumentException"),
+    (
+        "a wait that is none",
+        body(extensions={DOMAIN: {"skip_waiting_period": "false"}}),
+        400,
+        "IllegalArgumentException",
+    ),
+    ("an id of theirs", body(extensions={"opendsr.mparticle.com": {"mpids": [7]}}), 400, "InvalidOperationException"),
     ("inside", body(status_callback_urls=["https://10.0.0.5/x"]), 400, "ForbiddenCallback"),
     ("not agreed", body(status_callback_urls=["https://evil.example/x"]), 400, "ForbiddenCallback"),
     ("cleartext", body(status_callback_urls=["http://169.254.169.254/"]), 400, "ForbiddenCallback"),
@@ -238,6 +253,53 @@ def test_bad_input_is_named_and_nothing_is_taken_in(
     assert (found.status_code, found.json()["error"]["errors"][0]["reason"]) == (status, reason)
     assert "ann@example" not in found.text
     assert asks(made) == []
+
+
+@pytest.mark.parametrize("path", ["v1", "v2", "v3"])
+def test_identities_of_an_extension_count_and_stand_alone(served: Served, made: Settings, path: str) -> None:
+    more = {
+        "identities": [{"identity_type": "email", "identity_value": "bob@example.com"}],
+        "skip_waiting_period": True,
+    }
+    said = body(extensions={DOMAIN: more, "other.example": {"identities": 7}})
+    del said["subject_identities"]
+    assert ask(served, "POST", f"/{path}/requests", said).status_code == 201
+    assert [(one.identifiers[0].value, one.at_once) for one in asks(made)] == [("bob@example.com", True)]
+
+
+def test_a_form_of_another_site_cannot_ask(served: Served, made: Settings) -> None:
+    def send(media: str) -> int:
+        headers = {"Content-Type": media}
+        content = json.dumps(body()).encode()
+        found = served.client.post(served.url + "/v2/requests", content=content, auth=(USER, PASSWORD), headers=headers)
+        return found.status_code
+
+    assert [send(media) for media in ("text/plain", "application/x-www-form-urlencoded", "application/jsonp")] == [
+        415
+    ] * 3
+    assert [send(media) for media in ("application/json", "Application/JSON; charset=utf-8")] == [201, 201]
+    assert len(asks(made)) == 2
+
+
+def test_a_recipient_that_is_not_concerned_has_a_word(served: Served, made: Settings) -> None:
+    said = body(subject_identities={"email": {"value": "cy@example.com", "encoding": "raw"}})
+    assert ask(served, "POST", "/v3/requests", said).status_code == 201
+    [slip] = intake.waiting(made)
+    steps = Steps(made)
+    steps.number = (steps.store.version("rights_requests") or 0) + 3000
+    part = {
+        "recipient": "mail",
+        "way": "lane",
+        "event_id": "e",
+        "kid": b"",
+        "tag": b"",
+        "sealed": None,
+        "deadline": None,
+    }
+    steps.step(slip.request, "working", parts=[part])
+    steps.step(slip.request, "working", what="not_concerned", details=[("recipient", "mail")])
+    told = ask(served, "GET", f"/v3/requests/{said['subject_request_id']}").json()
+    assert [(one["name"], one["status"]) for one in told["extensions"]] == [("mail", "skipped")]
 
 
 def test_who_is_not_known_gets_nowhere(served: Served, made: Settings) -> None:

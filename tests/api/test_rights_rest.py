@@ -187,6 +187,21 @@ def test_shopify_asks_and_asks_once(desk: Desk) -> None:
     assert (whole.kind, whole.assurance, whole.identifiers[0].kind) == ("erasure", "claimed", "shop")
 
 
+STRANGE = [
+    ("shop/redact", b'{"shop_domain": "shop.myshopify.com"}'),
+    ("customers/redact", shop_body(customer={"id": 1, "email": "x" * 400}, orders_to_redact=[])),
+    ("customers/redact", shop_body(customer={"id": {"a": 1}}, orders_to_redact=[])),
+    ("customers/redact", shop_body(customer={"id": True}, orders_to_redact=[])),
+    ("customers/redact", shop_body(customer={"id": 1, "email": "\ud800"}, orders_to_redact=[])),
+]
+
+
+@pytest.mark.parametrize(("topic", "body"), STRANGE, ids=range(len(STRANGE)))
+def test_a_shopify_message_that_names_nobody_usable_is_refused(desk: Desk, topic: str, body: bytes) -> None:
+    status, told = hook(desk, topic, body)
+    assert (status, told["error"]["code"]) in {(400, "bad_webhook"), (400, "not_json")}
+
+
 def test_a_shopify_message_that_was_tampered_with_is_refused(desk: Desk) -> None:
     before = len(desk.asks())
     wants = shop_body(customer=JOHN, orders_requested=[1], data_request={"id": 1})
@@ -282,4 +297,31 @@ HOSTILE += [
 def test_a_list_that_is_none_is_refused_as_a_whole(desk: Desk, raw: bytes) -> None:
     before = len(desk.asks())
     taken = lists.take(desk.settings, raw, good_lines=True)
-    assert (len(taken.problems), taken.requests, len(desk.asks())) == (1, {}, before)
+    assert (len(taken.problems) > 0, taken.requests, len(desk.asks())) == (True, {}, before)
+
+
+def test_every_problem_of_a_list_comes_at_once_with_its_line_and_no_value(desk: Desk) -> None:
+    raw = (
+        b'kind,email,Email,colour,email\nfly,a.canary@example.com,,,\nopt_out,"x"y,,,\nopt_out,b.canary@example.com\n'
+        b"opt_out," + b"z" * 140_000 + b",,,\nopt_out,c.canary@example.com,,,\n"
+    )
+    taken = lists.take(desk.settings, raw, good_lines=True)
+    found = [(one.line, one.path) for one in taken.problems]
+    assert found == [
+        (1, "(header) column 3"), (1, "(header) column 4"), (1, "(header) column 5"), (3, "(line)"), (5, "(line)"),
+        (2, "kind"), (4, "(line)"),
+    ]  # fmt: skip
+    assert taken.requests == {}
+
+
+def test_a_list_without_names_of_columns_shows_nobody(desk: Desk) -> None:
+    taken = lists.take(desk.settings, b"erasure,a.canary@example.com\nerasure,b.canary@example.com\n")
+    assert "no column kind" in [one.found for one in taken.problems]
+    assert "canary" not in lists.report(taken) + str(taken.as_dict())
+
+
+def test_a_formula_reaches_no_report(desk: Desk) -> None:
+    raw = b"kind,email,=cmd()\n=HYPERLINK(1),@SUM(1),+1\n"
+    taken = lists.take(desk.settings, raw)
+    cells = [cell.strip('"') for line in lists.report(taken).splitlines() for cell in line.split(",")]
+    assert [cell for cell in cells if cell[:1] in ("=", "+", "-", "@")] == []

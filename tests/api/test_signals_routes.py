@@ -115,6 +115,10 @@ def test_a_signal_of_nobody_is_counted(world: Any) -> None:
         (b"[" * 60_000, 400, "not_json"),
         (b'{"gpc": "1"}', 400, "bad_signal"),
         (b'{"gpc": true, "jurisdiction": "nowhere", "identifiers": {"email": "a@x"}}', 400, "bad_signal"),
+        (b'{"gpc": true, "jurisdiction": "maya@example.com"}', 400, "bad_signal"),
+        (b'{"gpc": true, "identifiers": {"nobody": "7"}}', 400, "bad_signal"),
+        (b'{"gpp": "\\ud800"}', 400, "not_json"),
+        (b'{"gpc": false, "gpc": true}', 400, "not_json"),
         (b'{"gpp": "' + b"D" * 70_000 + b'"}', 413, "too_large"),
     ],
 )
@@ -158,6 +162,20 @@ def test_a_digest_is_checked_over_the_bytes(world: Any) -> None:
     assert (refused.status_code, refused.json()["error"]["code"]) == (401, "wrong_signature")
     taken = served.ask("POST", "/v1/consent/ketch", content=body, headers={"X-Signature": f"sha256={mac}"})
     assert (taken.status_code, segments(settings, "forwarded")) == (202, 1)
+
+
+def test_a_flood_and_half_a_character_have_a_name(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, served, tokens = world
+    headers = {"Authorization": SECRET}
+    half = served.ask("POST", "/v1/consent/onetrust", content=b'{"receiptId": "\\ud800"}', headers=headers)
+    assert (half.status_code, half.json()["error"]["code"]) == (400, "not_json")
+    monkeypatch.setattr(intake, "MOST_WAITING", 0)
+    full = served.ask("POST", "/v1/consent/onetrust", json=DELETE | {"requestQueueId": "q9"}, headers=headers)
+    person = GPC | {"identifiers": {"email": "zoe@example.com"}}
+    signal = served.ask("POST", "/v1/signals", tokens["signals:site"], json=person)
+    assert {(one.status_code, one.json()["error"]["code"], one.headers["retry-after"]) for one in (full, signal)} == {
+        (503, "busy", "60")
+    }
 
 
 @pytest.mark.parametrize(

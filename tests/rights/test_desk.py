@@ -182,3 +182,21 @@ def test_a_bad_ask_is_told_everything_at_once_and_nothing_of_the_person(shop: Pa
         intake.hand_in(shop.settings, bad)
     assert [one.path for one in caught.value.problems] == ["kind", "assurance", "jurisdiction", "identifiers[0].value"]
     assert "xxx" not in str(caught.value)
+
+
+def test_the_same_person_in_another_spelling_ends_no_hold(shop: Past) -> None:
+    known_by(shop, "held@example.com", 3)
+    shop.history.on_hold(3, version="9")
+    name = asked(shop, "erasure", "held@example.com")
+    stands(shop, name)
+    assert [say(shop, name, "approve", who).state for who in ("ann", " Ann ", "bob")] == ["review", "review", "working"]
+
+
+def test_a_shop_that_goes_as_a_whole_waits_for_a_human_and_ends_with_evidence(shop: Past) -> None:
+    whole = (Identifier("shop", "954889"),)
+    name = intake.hand_in(shop.settings, Ask("erasure", whole, "shopify", datetime.now(UTC), "claimed"))
+    assert (stands(shop, name).state, held_for(stands(shop, name))) == ("review", "whole_shop")
+    assert say(shop, name, "done", "ann").state == "review", "nothing shows it"
+    assert say(shop, name, "done", "ann", evidence="ab" * 32).state == "fulfilled"
+    with pytest.raises(BadAsk):
+        intake.hand_in(shop.settings, Ask("erasure", whole, "rest", datetime.now(UTC), "claimed"))

@@ -210,6 +210,15 @@ def test_what_is_no_single_address_gets_no_mail(to: str) -> None:
     assert [one.what for one in drafts] == ["letter_task:receipt"]
 
 
+def test_an_address_that_no_server_can_be_told_is_a_task_and_the_next_letter_leaves() -> None:
+    inbox, first, second = Inbox(), request("erasure", "US-CA"), request("erasure", "US-CA")
+    with office(inbox) as place:
+        to = {id(first): "ü@mail.example", id(second): PERSON}
+        _, ready = place.prepare([first, second], lambda one: to[id(one)], START)
+        assert [one.what for one in place.give(ready)] == ["letter_task:receipt", "letter:receipt"]
+    assert len(inbox.mails) == 1
+
+
 def test_an_operator_changes_one_text_and_keeps_the_others(tmp_path: Path) -> None:
     own = tmp_path / "policy" / "letters"
     own.mkdir(parents=True)

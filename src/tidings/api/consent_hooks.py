@@ -27,6 +27,7 @@ from tidings.api.nonces import Full, Nonces, Replayed
 from tidings.errors import Refused
 from tidings.rights import intake, platforms
 from tidings.rights.asks import BadAsk
+from tidings.rights.strict import strict_value
 from tidings.rights_shapes import ConsentHook
 
 if TYPE_CHECKING:
@@ -71,8 +72,8 @@ class ConsentRoutes:
 
     def _taken(self, hook: ConsentHook, body: bytes) -> dict[str, Any]:
         try:
-            said = json.loads(body)
-        except (ValueError, RecursionError):
+            said = strict_value(body)
+        except ValueError:
             raise ApiError("not_json") from None
         messages = said if isinstance(said, list) else [said]
         if not messages or not all(isinstance(one, dict) for one in messages):
@@ -94,6 +95,8 @@ class ConsentRoutes:
             requests = [intake.hand_in(self.api.settings, call.ask) for _, call in calls if call.ask]
         except BadAsk:
             raise ApiError("bad_signal") from None
+        except Refused:
+            raise ApiError("busy", 60) from None
         changes = [json.dumps(one, ensure_ascii=False) for one, call in calls if not call.request]
         if changes:
             inbox.accept(self.api.settings.data_path / "inbox" / hook.source, self.api.settings.keyring, changes)

@@ -97,7 +97,7 @@ class Business:
         return found
 
     def _once(self, agent: str, body: bytes) -> Any:
-        return self.nonces.once(f"drp:{agent}", hashlib.sha256(body.strip()).hexdigest(), self.api.clock())
+        return self.nonces.once(f"drp:{agent}", drp.digest(body), self.api.clock())
 
     async def pair(self, request: Request) -> dict[str, Any]:
         agent, body = str(request.path_params["agent"]), await body_of(request)
@@ -105,7 +105,18 @@ class Business:
         if known is None:
             raise Wrong(403, ("other_agent", "The message is not signed with this agent's key."))
         drp.message(known.verify_key, agent, self.declared.business_id, body, self.now())
+        await run_in_threadpool(self._first, agent, body)
         return {"agent-id": agent, "token": self.token(agent)}
+
+    def _first(self, agent: str, body: bytes) -> None:
+        """A message that somebody saw on its way brings them no token."""
+        try:
+            with self._once(agent, body):
+                return
+        except Replayed:
+            raise Wrong(409, ("replayed", "This message was taken before.")) from None
+        except Full:
+            raise Wrong(429, ("too_often", "Too many requests."), retry_after=60) from None
 
     async def agent(self, request: Request) -> dict[str, Any]:
         if self._holder(request) != request.path_params["agent"]:
@@ -120,7 +131,7 @@ class Business:
     def _exercise(self, agent: str, body: bytes) -> dict[str, Any]:
         declared, now = self.declared.agents[agent], self.now().replace(microsecond=0)
         said = drp.message(declared.verify_key, agent, self.declared.business_id, body, self.now())
-        reference = str(said.get("agent-request-id") or hashlib.sha256(body.strip()).hexdigest())[:200]
+        reference = str(said.get("agent-request-id") or drp.digest(body))[:200]
         ask = drp.ask_of(said, agent, declared.assurance, reference, now)
         if not all(agreed(url, declared.callback_hosts, self.settings.network.allow) for url in ask.callbacks):
             raise Wrong(400, ("callback", "status_callback is not an address that callbacks go to."))

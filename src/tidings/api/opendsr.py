@@ -9,6 +9,7 @@ import base64
 import binascii
 import hmac
 import json
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -47,6 +48,7 @@ NAMES = {
     "v1": ("opengdpr_requests", "opendsr_requests", "requests"),
     "v2": ("requests", "opengdpr_requests", "opendsr_requests"),
 }
+_JSON = re.compile(r"application/([a-z0-9.-]+\+)?json\s*(;|$)", re.IGNORECASE)
 Handler = Callable[[Version, Request], Awaitable[tuple[int, Any]]]
 
 
@@ -140,6 +142,9 @@ class Processor:
 
     async def create(self, version: Version, request: Request) -> tuple[int, Any]:
         controller = self._controller(request)
+        if (media := request.headers.get("content-type", "")) and not _JSON.match(media):
+            # Credentials of HTTP Basic are kept by browsers, and a form of another site can send all types but this.
+            raise Wrong(415, ("UnsupportedMediaType", "Content-Type must be application/json."))
         body = await body_of(request)
         row = await run_in_threadpool(self._create, version, controller, body)
         return 201, {
@@ -151,7 +156,7 @@ class Processor:
         }
 
     def _create(self, version: Version, controller: str, body: bytes) -> Row:
-        order = opendsr.read(version, body, self.known, self.now())
+        order = opendsr.read(version, body, self.known, self.now(), self.signer.domain)
         declared = self.declared.controllers[controller]
         if declared.types and order.type not in declared.types:
             raise Wrong(403, ("Forbidden", "This type of request is not open to this controller."))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -10,6 +9,7 @@ from typing import Any
 
 from tidings.api.errors import ApiError
 from tidings.rights.asks import ACTIONS, ASSURANCES, Ask, Identifier, Word
+from tidings.rights.strict import strict_value
 
 TEXTS = ("kind", "assurance", "jurisdiction", "regulation", "reference", "contact", "about")
 FIELDS = (*TEXTS, "identifiers", "received", "scope", "values", "child", "proof")
@@ -66,8 +66,8 @@ def word_of(body: bytes, request: str, by: str) -> Word:
 
 def _object(body: bytes) -> Mapping[str, Any]:
     try:
-        said = json.loads(body)
-    except (ValueError, RecursionError):
+        said = strict_value(body)
+    except ValueError:
         raise ApiError("not_json") from None
     if not isinstance(said, dict):
         raise ApiError("bad_request", problems=[_told("(body)", "no object", "an object")])

@@ -8,7 +8,7 @@ and a body is known again by its digest, however often and under whatever id it 
 |---|---|
 | customers/data_request | access, verified: the shop vouches |
 | customers/redact | erasure, verified |
-| shop/redact | erasure of a whole shop, which waits for a human: no person is named |
+| shop/redact | erasure of a whole shop, which waits for a human: no person is named. `done` with evidence ends it |
 
 What breaks it: a client secret in other hands.
 """
@@ -18,7 +18,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -30,8 +29,9 @@ from starlette.responses import JSONResponse, Response
 from tidings.api.bodies import body_of
 from tidings.api.errors import ApiError
 from tidings.errors import Refused
-from tidings.rights.asks import Ask, Identifier
+from tidings.rights.asks import SHOP, Ask, BadAsk, Identifier
 from tidings.rights.intake import hand_in
+from tidings.rights.strict import strict_value
 
 if TYPE_CHECKING:
     from tidings.api.app import Api
@@ -61,6 +61,8 @@ class Shopify:
         ask = ask_of(self.settings, headers.get("x-shopify-topic", "").lower(), body)
         try:
             name = await run_in_threadpool(hand_in, self.settings, ask)
+        except BadAsk:
+            raise ApiError("bad_webhook") from None
         except Refused as refused:
             raise ApiError("busy" if refused.code == "intake_full" else "bad_webhook", 60) from None
         return JSONResponse({"id": name})
@@ -84,8 +86,8 @@ def ask_of(settings: Settings, topic: str, body: bytes) -> Ask:
     shopify = settings.rights.shopify
     assert shopify is not None
     try:
-        said = json.loads(body)
-    except (ValueError, RecursionError):
+        said = strict_value(body)
+    except ValueError:
         raise ApiError("not_json") from None
     if not isinstance(said, dict) or topic not in TOPICS:
         raise ApiError("bad_webhook")
@@ -94,7 +96,7 @@ def ask_of(settings: Settings, topic: str, body: bytes) -> Ask:
         raise ApiError("bad_webhook")
     if str(said.get("shop_domain", "")).lower() not in {one.lower() for one in shopify.shops}:
         raise ApiError("wrong_shop")
-    people = _people(settings, said["customer"]) if mark else (Identifier("shop", str(said.get("shop_id", ""))),)
+    people = _people(settings, said["customer"]) if mark else _named((SHOP, said.get("shop_id")))
     if not people:
         raise ApiError("bad_webhook")
     return Ask(
@@ -115,4 +117,12 @@ def _people(settings: Settings, customer: Any) -> tuple[Identifier, ...]:
     assert rights.shopify is not None
     entity = rights.shopify.entity or rights.entity or next(iter(settings.entities))
     found = [(entity, customer.get("id")), ("email", customer.get("email")), ("phone", customer.get("phone"))]
-    return tuple(Identifier(kind, str(value)) for kind, value in found if value not in (None, ""))
+    return _named(*found)
+
+
+def _named(*found: tuple[str, Any]) -> tuple[Identifier, ...]:
+    """Those that are there; nobody at all when one of them is neither text nor a number."""
+    given = [(kind, value) for kind, value in found if value not in (None, "")]
+    if any(isinstance(value, bool) or not isinstance(value, str | int) for _, value in given):
+        return ()
+    return tuple(Identifier(kind, str(value)) for kind, value in given)

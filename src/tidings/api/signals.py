@@ -6,7 +6,6 @@ The token is of the scope `signals`: it opens nothing else, and no other token o
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +16,12 @@ from starlette.routing import Route
 
 from tidings.api.bodies import body_of
 from tidings.api.errors import ApiError
+from tidings.errors import Refused
 from tidings.rights import intake, signals
 from tidings.rights.applied import Applied
 from tidings.rights.asks import BadAsk
 from tidings.rights.bits import BadSignal
+from tidings.rights.strict import strict_value
 
 if TYPE_CHECKING:
     from tidings.api.app import Api
@@ -79,8 +80,8 @@ class SignalRoutes:
 
     def _taken(self, body: bytes, header: str | None, agent: str) -> dict[str, Any]:
         try:
-            said = json.loads(body)
-        except (ValueError, RecursionError):
+            said = strict_value(body)
+        except ValueError:
             raise ApiError("not_json") from None
         if self.api.settings.operator.rights is None:
             raise ApiError("not_found")
@@ -94,7 +95,12 @@ class SignalRoutes:
         except (BadSignal, BadAsk):
             raise ApiError("bad_signal") from None
         fresh = self.applied.fresh(wanted, now)
-        requests = [{"kind": ask.kind, "request": intake.hand_in(self.api.settings, ask)} for ask in fresh]
+        try:
+            requests = [{"kind": ask.kind, "request": intake.hand_in(self.api.settings, ask)} for ask in fresh]
+        except BadAsk:
+            raise ApiError("bad_signal") from None
+        except Refused:
+            raise ApiError("busy", 60) from None
         self.applied.note(signal, heard, fresh, now)
         means = [{"kind": one.kind, "scope": one.scope, "said_by": one.said_by} for one in heard.meanings]
         told: dict[str, Any] = {"means": means, "granted": heard.granted, "unread": heard.unread}

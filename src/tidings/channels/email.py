@@ -195,6 +195,10 @@ def handed_over(server: smtplib.SMTP, post: Post, message: EmailMessage, name: s
             server.rset()
         result: Any = "transient" if answer.smtp_code < 500 else "terminal"
         return Outcome(name, result, f"smtp_{answer.smtp_code}", detail="the mail server says no")
+    except UnicodeError:  # an address outside ASCII: no server that we speak to in ASCII can be told it
+        with suppress(smtplib.SMTPException, OSError):
+            server.rset()
+        return Outcome(name, "terminal", "bad_address", detail="an address that cannot be told to the mail server")
     except (smtplib.SMTPException, OSError) as error:
         lost: Any = "in_doubt" if given else "transient"
         return Outcome(name, lost, LOST, detail=type(error).__name__)

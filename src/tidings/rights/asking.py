@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tidings.rights import lifting
-from tidings.rights.asks import IDENTIFIERS, Ask, Identifier, enough
+from tidings.rights.asks import IDENTIFIERS, SHOP, Ask, Identifier, enough
 from tidings.rights.book import Request, Row
 from tidings.rights.carrying import ANSWERS, Carrying
 from tidings.rights.clocks import Laws, due_of
@@ -79,7 +79,8 @@ class Asking:
         }
         details = {"reference": ask.reference, "scope": ",".join(ask.scope), "agent": ask.agent, "about": ask.about}
         details["jurisdictions"] = ",".join(self._lives_in(tags))
-        details = {k: v for k, v in details.items() if v} | ({"child": "yes"} if ask.child else {})
+        details |= {name: "yes" for name in ("child", "at_once") if getattr(ask, name)}
+        details = {k: v for k, v in details.items() if v}
         same = self.book.by_fingerprint.get(print_)
         if same is not None:
             yield self.steps.row(self.book.requests[same], "merged", details={"with": name})
@@ -147,7 +148,9 @@ class Asking:
             yield from self._appeal(request, ask)
             return
         people = self.sight.closure(request.tags)
-        if not people:
+        if any(one.kind == SHOP for one in ask.identifiers):
+            yield self.steps.row(request, "held", "review", reason="whole_shop", details={"by_hand": "yes"})
+        elif not people:
             yield from self._nobody(request, ask)
         elif not enough(request.kind, request.assurance):
             if request.state != "verifying":
@@ -196,7 +199,7 @@ class Asking:
 
     def _must_wait(self, request: Request) -> bool:
         until = request.opened + timedelta(days=self._days())
-        return self._days() > 0 and datetime.now(UTC) < until
+        return self._days() > 0 and datetime.now(UTC) < until and request.details.get("at_once") != "yes"
 
     def hurdle(self, request: Request, people: Mapping[bytes, Person]) -> str:
         """What only a human can decide, unless one has; empty when nothing stands in the way."""

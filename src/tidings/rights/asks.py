@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -34,10 +35,15 @@ KINDS: Mapping[str, tuple[str, str]] = {
 ASSURANCES = ("none", "claimed", "verified", "strong")  # a later one is enough wherever an earlier one is
 WAYS = ("rest", "form", "opendsr", "mparticle", "shopify", "drp", "consent", "signal", "csv", "cli", "source")
 IDENTIFIERS = ("email", "phone")  # besides these, the name of an entity: customer → its key
-MOST_IDENTIFIERS, MOST_TEXT = 20, 2_000
+SHOP = "shop"  # a whole shop, which Shopify alone names
+MOST_IDENTIFIERS, MOST_TEXT, MOST_WORDS = 20, 2_000, 50
 AHEAD = timedelta(minutes=5)
-_PLACE = re.compile(r"[A-Z]{2}(-[A-Z0-9]{1,3})?|EU|")
+EARLIEST = datetime(
+    2000, 1, 1, tzinfo=UTC
+)  # before any of these laws; an older time is a mistake, and some cannot be counted from
+PLACE = re.compile(r"[A-Z]{2}(-[A-Z0-9]{1,3})?|EU|")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+_REGULATION = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._/-]{0,63}|")  # it enters the ledger, so it is no free text
 
 
 class BadAsk(TidingsError):
@@ -83,6 +89,7 @@ class Ask:
     agent: str = ""  # who asks for the person
     about: str = ""  # of an appeal: the request that was refused
     child: bool = False
+    at_once: bool = False  # of an erasure: whoever asks gives up the time in which it can be taken back
 
     def problems(self) -> Iterator[Problem]:
         """Everything that is wrong with it; a value is never shown."""
@@ -91,21 +98,34 @@ class Ask:
                 yield Problem(self.way, 0, path, "bad_request", found, expected, "Mend it and ask again.")
 
     def _looked_at(self) -> Iterator[tuple[str, str, bool, str]]:
-        yield "kind", repr(self.kind[:40]), self.kind in KINDS, "one of " + ", ".join(KINDS)
-        yield "assurance", repr(self.assurance[:40]), self.assurance in ASSURANCES, "one of " + ", ".join(ASSURANCES)
-        place = bool(_PLACE.fullmatch(self.jurisdiction))
-        yield "jurisdiction", repr(self.jurisdiction[:40]), place, "a place such as US-CA or DE"
+        # A column that slipped holds an address where a word should be, so not even these words are shown.
+        yield "kind", "another word", self.kind in KINDS, "one of " + ", ".join(KINDS)
+        yield "assurance", "another word", self.assurance in ASSURANCES, "one of " + ", ".join(ASSURANCES)
+        place = bool(PLACE.fullmatch(self.jurisdiction))
+        yield "jurisdiction", "another word", place, "a place such as US-CA or DE"
+        yield "regulation", "other characters", bool(_REGULATION.fullmatch(self.regulation)), "a word such as gdpr"
         many = len(self.identifiers)
         yield "identifiers", f"{many} identifiers", 0 < many <= MOST_IDENTIFIERS, f"1 to {MOST_IDENTIFIERS}"
         for number, one in enumerate(self.identifiers):
             named, sized = bool(_NAME.fullmatch(one.kind)), 0 < len(one.value.strip()) <= 320
             yield f"identifiers[{number}].kind", "another word", named, "email, phone or the name of an entity"
             yield f"identifiers[{number}].value", f"{len(one.value)} characters", sized, "1 to 320 characters"
+            clean = _writable(one.value)
+            yield f"identifiers[{number}].value", "a character that is none", clean, "letters, digits and signs"
         yield "received", "a time ahead of ours", self.received <= datetime.now(UTC) + AHEAD, "when the person asked"
-        long = max(
-            map(len, (self.contact, self.agent, self.reference, self.about, *self.scope, *self.values.values(), ""))
-        )
+        yield "received", "a time before 2000", self.received >= EARLIEST, "when the person asked"
+        yield from self._texts()
+
+    def _texts(self) -> Iterator[tuple[str, str, bool, str]]:
+        """Words and free text: bounded, and of characters that can be written down."""
+        many = max(len(self.scope), len(self.values))
+        yield "text", f"{many} words or fields", many <= MOST_WORDS, f"at most {MOST_WORDS}"
+        lines = (self.agent, self.reference, self.about, *self.scope, *self.values)
+        free = (self.contact, *self.values.values())  # may have several lines, as an address has
+        long = max(map(len, (*lines, *free)))
         yield "text", f"{long} characters", long <= MOST_TEXT, f"at most {MOST_TEXT} in one value"
+        clean = all(map(_writable, lines)) and all(_writable(text, "\n\r\t") for text in free)
+        yield "text", "a character that is none", clean, "text without control characters or halves of characters"
         right = self.kind != "rectification" or bool(self.values)
         yield "values", "no field to put right", right, "field and value, at least one"
         yield "about", "no request", self.kind != "appeal" or bool(self.about), "the request that was refused"
@@ -126,6 +146,21 @@ class Ask:
         lists = {name: tuple(said[name]) for name in ("scope", "callbacks")}
         people = tuple(Identifier(**one) for one in said["identifiers"])
         return cls(**said | lists | {"identifiers": people, "received": datetime.fromisoformat(said["received"])})
+
+
+def _writable(text: str, besides: str = "") -> bool:
+    """No control character but these, no half of a character: UTF-8 can hold it, and a table, a letter or a log can show it."""
+    return all(one in besides or unicodedata.category(one) not in ("Cc", "Cs") for one in text)
+
+
+def same_name(first: str, second: str) -> bool:
+    """Is it one name in two spellings (case, spaces, forms of one letter, signs that nobody sees)? Then it is one person."""
+    return _folded(first) == _folded(second)
+
+
+def _folded(name: str) -> str:
+    seen = "".join(one for one in unicodedata.normalize("NFKC", name) if unicodedata.category(one) not in ("Cf", "Mn"))
+    return "".join(seen.casefold().split())
 
 
 ACTIONS: Mapping[str, str] = {

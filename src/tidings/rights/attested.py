@@ -36,7 +36,7 @@ Leaf = tuple[str, str, str, str]
 
 def entry_of(row: Mapping[str, Any], attestor: str, erased: Mapping[str, Value] | None = None) -> bytes:
     """The entry of one row of `rights_requests`; `erased` are the fields of an erasure that this step was."""
-    asked = {name: row[column] for name, column in _ASKED.items() if row.get(column)}
+    asked = {name: plain(row[column]) for name, column in _ASKED.items() if row.get(column)}
     if row.get("opened"):
         asked["received"] = stamp(row["opened"])
     details: dict[str, str] = dict(row.get("details") or ())
@@ -72,7 +72,8 @@ def parts_root(leaves: Iterable[Leaf]) -> str:
 
 
 def stamp(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    # Not strftime: it writes years before 1000 with fewer digits, and the ledger refuses that.
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def plain(text: str) -> str:

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from tidings.errors import Damaged
-from tidings.rights.asks import KINDS
+from tidings.rights.asks import KINDS, same_name
 from tidings.rights.attested import Leaf, parts_root
 from tidings.rights.book import FINAL
 from tidings.rights.certificate_laws import Rows, Told, bindings, reckoned
@@ -220,7 +220,8 @@ def _said_end(evidence: Evidence, recipient: str, called: bool) -> dict[str, Any
 def _excepted(steps: Sequence[Shown]) -> dict[str, Any]:
     """Two different people, each in a step of their own."""
     approvers = sorted({_actor(one) for one in steps if _actor(one)})
-    if len({name.casefold() for name in approvers}) < 2 or steps[-1].values["what"] != "excepted":
+    one_name = all(same_name(name, approvers[0]) for name in approvers)
+    if one_name or steps[-1].values["what"] != "excepted":
         return {}
     reason = next((one.values["reason"] for one in steps if one.values.get("reason")), "")
     said = {"outcome": "excepted", "strength": "none", "at": steps[-1].values["timestamp"], "reason": reason}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import re
 import uuid
 from collections.abc import Mapping
@@ -54,6 +55,11 @@ def unpacked(verify_key: str, body: bytes) -> bytes:
     except (binascii.Error, ValueError, InvalidSignature):
         raise Wrong(403, ("wrong_signature", "The message is not signed with this agent's key.")) from None
     return raw[64:]
+
+
+def digest(body: bytes) -> str:
+    """Of a message whose signature was checked: of what it says, since one text of bytes has several spellings in Base64."""
+    return hashlib.sha256(base64.b64decode(body.strip())).hexdigest()
 
 
 def claimed(said: Mapping[str, Any], agent: str, business: str, now: datetime) -> None:

@@ -21,14 +21,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidings import crash, durable
-from tidings.errors import Refused
-from tidings.rights.asks import ACTIONS, Ask, Word
+from tidings.errors import Problem, Refused
+from tidings.rights.asks import ACTIONS, IDENTIFIERS, SHOP, Ask, BadAsk, Word
 from tidings.seal.keyring import associated, open_payload, seal_payload
 
 if TYPE_CHECKING:
     from tidings.settings import Settings
 
 PURPOSE = "rights-inbox"
+MOST_NAME = 200
 MOST_WAITING = 100_000  # a flood stops here and is told so; nothing that was taken is dropped
 crash.POINTS["rights.slip"] = "a request is durable in the desk's inbox, the caller has no answer yet"
 
@@ -49,9 +50,19 @@ def folder_of(data: Path) -> Path:
 def hand_in(settings: Settings, ask: Ask) -> str:
     """Take a request in; returns its id, which is the same for the same way and reference however often it is handed in."""
     ask.checked()
+    _kinds_checked(settings, ask)
     name = _named(settings, ask)
     _put(settings, f"{name}.ask", ask.as_json())
     return name
+
+
+def _kinds_checked(settings: Settings, ask: Ask) -> None:
+    """A record of a kind that nobody declared is nobody's: told now, since the desk could only say that there is no match."""
+    known = (*IDENTIFIERS, *settings.entities, *([SHOP] if ask.way == "shopify" else []))
+    wrong = [number for number, one in enumerate(ask.identifiers) if one.kind not in known]
+    if wrong:
+        told = (0, "bad_request", "another word", "one of " + ", ".join(known), "Mend it and ask again.")
+        raise BadAsk([Problem(ask.way, told[0], f"identifiers[{number}].kind", *told[1:]) for number in wrong])
 
 
 def say(settings: Settings, word: Word) -> None:
@@ -60,7 +71,10 @@ def say(settings: Settings, word: Word) -> None:
         raise Refused("unknown_action", repr(word.action), "one of " + ", ".join(ACTIONS))
     if not word.by.strip():
         raise Refused("nobody_answers", "a word by nobody", "who answers for it", "Say --by NAME.")
-    said = replace(word, at=word.at or datetime.now(UTC).isoformat())
+    by = " ".join(word.by.split())
+    if len(by) > MOST_NAME:
+        raise Refused("nobody_answers", f"a name of {len(by)} characters", f"at most {MOST_NAME}", "Say --by NAME.")
+    said = replace(word, by=by, at=word.at or datetime.now(UTC).isoformat())
     _put(settings, f"{word.request}.{uuid.uuid4().hex[:8]}.word", said.as_json())
 
 

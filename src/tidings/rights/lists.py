@@ -17,16 +17,17 @@ the list it stands in, so a list that is taken twice asks once.
 from __future__ import annotations
 
 import csv
+import difflib
 import hashlib
 import hmac
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from tidings.errors import Problem, Refused
-from tidings.rights.asks import ASSURANCES, Ask, Identifier
+from tidings.rights.asks import ASSURANCES, Ask, BadAsk, Identifier
 from tidings.rights.intake import hand_in
 
 if TYPE_CHECKING:
@@ -72,6 +73,9 @@ def take(
             continue
         try:
             done[line.number] = hand_in(settings, line.ask)
+        except BadAsk as bad:  # what only the folder knows; the columns were checked against it
+            told = [_bad(name, line.number, one.path, one.found, one.expected) for one in bad.problems]
+            problems = (*problems, *told)
         except Refused as full:
             stopped = Problem(name, line.number, "(line)", full.code, full.found, full.expected, full.what_now)
             return Taken(done, (*problems, stopped))
@@ -88,27 +92,44 @@ def report(taken: Taken) -> str:
 
 
 def read(settings: Settings, raw: bytes, name: str, most: str = "strong") -> Iterator[Line]:
-    """Every line, in order; a list that is none as a whole is one line with its problems."""
-    rows, wrong = _rows(raw, name)
-    if wrong:
-        yield Line(0, None, tuple(wrong))
+    """Every line, in order; what is wrong with the list as a whole comes first, and then nothing of it is taken."""
+    rows, broken = _rows(raw, name)
+    if not rows:
+        yield Line(0, None, tuple(broken))
         return
-    header, today = rows[0][1], datetime.now(UTC)
+    (_, header), today = rows[0], datetime.now(UTC)
+    wrong = list(_headed(settings, header, name))
+    yield from (Line(one.line, None, (one,)) for one in (*wrong, *broken))
+    if "kind" not in header:
+        return
     key = hmac.new(settings.keyring.derive("list"), raw, hashlib.sha256).digest()
-    strange = [column for column in header if not _known(settings, column)]
-    if strange or "kind" not in header or len(set(header)) < len(header):
-        found = ", ".join(repr(one[:40]) for one in strange) or "a column twice, or no kind"
-        yield Line(1, None, (_bad(name, 1, "(header)", found, ", ".join(COLUMNS) + ", id:ENTITY, value:FIELD"),))
-        return
     for number, cells in rows[1:]:
         if len(cells) != len(header):
             wide = _bad(name, number, "(line)", f"{len(cells)} columns", f"{len(header)} columns")
             yield Line(number, None, (wide,))
             continue
-        yield _line(dict(zip(header, map(str.strip, cells), strict=True)), (name, number), (key, most), today)
+        pairs = reversed(list(zip(header, cells, strict=True)))  # the first column of a name counts
+        said = {column: cell.strip() for column, cell in pairs if _known(settings, column)}
+        found = _line(said, (name, number), (key, most), today)
+        yield found if not wrong else replace(found, ask=None)
+
+
+def _headed(settings: Settings, header: Sequence[str], name: str) -> Iterator[Problem]:
+    """What is wrong with the names of the columns. They are not shown: a list without them begins with somebody's address."""
+    for number, column in enumerate(header, 1):
+        expected = ", ".join(COLUMNS) + ", id:ENTITY, value:FIELD"
+        if not _known(settings, column):
+            near = difflib.get_close_matches(column.strip().lower()[:40], COLUMNS, n=1)
+            expected = f"{near[0]}, perhaps" if near else expected
+            yield _bad(name, 1, f"(header) column {number}", "a name that no column has", expected)
+        elif column in header[: number - 1]:
+            yield _bad(name, 1, f"(header) column {number}", "a name that another column has", "each name once")
+    if "kind" not in header:
+        yield _bad(name, 1, "(header)", "no column kind", "the names of the columns in the first line, kind among them")
 
 
 def _rows(raw: bytes, name: str) -> tuple[list[tuple[int, list[str]]], list[Problem]]:
+    """The lines that can be read, the header first, and what is wrong with the others; no line where it is no list at all."""
     if len(raw) > MOST_BYTES:
         return [], [_bad(name, 0, "(file)", f"{len(raw)} bytes", f"at most {MOST_BYTES}")]
     try:
@@ -116,18 +137,24 @@ def _rows(raw: bytes, name: str) -> tuple[list[tuple[int, list[str]]], list[Prob
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         return [], [_bad(name, line, "(file)", "a byte that is not UTF-8", "text in UTF-8")]
-    reader, rows = csv.reader(io.StringIO(text, newline=""), strict=True), []
-    begun = 1
-    try:
-        for cells in reader:
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    rows, broken, begun = list[tuple[int, list[str]]](), list[Problem](), 1
+    while True:
+        try:
+            cells = next(reader, None)
+        except csv.Error:
+            found = f"a quote that does not close, text after one, or more than {csv.field_size_limit()} characters"
+            broken.append(_bad(name, begun, "(line)", found, "CSV"))
+        else:
+            if cells is None:
+                break
             if any(cell.strip() for cell in cells):
                 rows.append((begun, cells))
-            begun = reader.line_num + 1
-    except csv.Error:
-        return [], [_bad(name, begun, "(line)", "a quote that does not close, or text after one", "CSV")]
-    if len(rows) < 2 or len(rows) > MOST_LINES + 1:
-        return [], [_bad(name, 0, "(file)", f"{max(0, len(rows) - 1)} requests", f"1 to {MOST_LINES}")]
-    return rows, []
+        begun = reader.line_num + 1
+    many = max(0, len(rows) - 1)
+    if not 0 < many + len(broken) <= MOST_LINES:
+        return [], [_bad(name, 0, "(file)", f"{many} requests", f"1 to {MOST_LINES}")]
+    return rows, broken
 
 
 def _known(settings: Settings, column: str) -> bool:

@@ -6,7 +6,6 @@ version of its own, and never under one of theirs. A value of the request never 
 
 from __future__ import annotations
 
-import json
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tidings.rights.asks import AHEAD, Ask, Identifier
+from tidings.rights.strict import strict_value
 
 TYPES = {"access": "access", "portability": "portability", "erasure": "erasure"}
 PROFILE = "tidings-1.0"
@@ -81,37 +81,30 @@ class Order:
     group: str = ""
     scope: tuple[str, ...] = ()
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
+    at_once: bool = False
 
     def ask(self, controller: str, assurance: str) -> Ask:
         said: dict[str, Any] = {"scope": self.scope, "values": self.values, "callbacks": self.callbacks}
         said |= {"jurisdiction": PLACES[self.regulation], "regulation": self.regulation}
-        said |= {"assurance": assurance, "reference": self.id, "agent": controller}
+        said |= {"assurance": assurance, "reference": self.id, "agent": controller, "at_once": self.at_once}
         return Ask(self.kind, self.identifiers, self.version.way, self.submitted, **said)
 
 
 def strict_json(body: bytes) -> dict[str, Any]:
     """The body as one object; a name that stands twice, a number that is none and too deep a nesting are refused."""
-
-    def once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-        if len({name for name, _ in pairs}) < len(pairs):
-            raise ValueError
-        return dict(pairs)
-
-    def never(_: str) -> Any:
-        raise ValueError
-
     try:
-        said = json.loads(body, object_pairs_hook=once, parse_constant=never)
-    except (ValueError, RecursionError):
+        said = strict_value(body)
+    except ValueError:
         raise Wrong(400, ("MalformedBody", "The body is not one JSON object.")) from None
     if not isinstance(said, dict):
         raise Wrong(400, ("MalformedBody", "The body is not one JSON object."))
     return said
 
 
-def read(version: Version, body: bytes, known: Mapping[str, str], now: datetime) -> Order:
-    """The order in a body, or every problem at once. `known`: type of identity → what we look it up by."""
+def read(version: Version, body: bytes, known: Mapping[str, str], now: datetime, domain: str = "") -> Order:
+    """The order in a body, or every problem at once. `known`: type of identity → what we look it up by; `domain` is ours."""
     said, found = strict_json(body), list[tuple[str, str]]()
+    ours = _extended(said, (domain, MPARTICLE), found)
     name = _text(said, "subject_request_id", found)
     if name and not _uuid(name):
         found.append(("IllegalArgumentException", "subject_request_id must be a UUID v4 in small letters."))
@@ -121,7 +114,7 @@ def read(version: Version, body: bytes, known: Mapping[str, str], now: datetime)
     regulation = _regulation(version, said, found)
     submitted = _time(_text(said, "submitted_time", found), found, now)
     _version(version, said, found)
-    people = tuple(_identities(version, said, known, found))
+    people = tuple(_identities(said, ours, known, found))
     callbacks = _callbacks(said, found)
     group = _group(said, found)
     scope, values = _besides(version, said, found)
@@ -129,8 +122,8 @@ def read(version: Version, body: bytes, known: Mapping[str, str], now: datetime)
         found.append(("IllegalArgumentException", "values is required: field and value."))
     if found:
         raise Wrong(400, *found)
-    kind = version.types[kind_of]
-    return Order(version, name, kind_of, kind, regulation, submitted, people, callbacks, group, scope, values)
+    rest = (callbacks, group, scope, values, ours.get("skip_waiting_period") is True)
+    return Order(version, name, kind_of, version.types[kind_of], regulation, submitted, people, *rest)
 
 
 def _text(said: Mapping[str, Any], name: str, found: list[tuple[str, str]]) -> str:
@@ -166,6 +159,7 @@ def _regulation(version: Version, said: Mapping[str, Any], found: list[tuple[str
 
 
 def _time(text: str, found: list[tuple[str, str]], now: datetime) -> datetime:
+    text = text.upper()  # RFC 3339 lets t and z be small
     try:
         moment = datetime.fromisoformat(text.replace("Z", "+00:00")) if "T" in text else None
         if text and (moment is None or moment.year < 2000):
@@ -189,13 +183,27 @@ def _version(version: Version, said: Mapping[str, Any], found: list[tuple[str, s
         found.append(("UnsupportedVersion", f"api_version is not one of this address, which speaks {version.api}."))
 
 
+def _extended(said: Mapping[str, Any], domains: Sequence[str], found: list[tuple[str, str]]) -> Mapping[str, Any]:
+    """What `extensions` says to us, under our domain or mParticle's; what it says to other processors is theirs."""
+    given = said.get("extensions") or {}
+    mine = [given[name] for name in dict.fromkeys(domains) if name in given] if isinstance(given, dict) else [None]
+    if not all(isinstance(one, dict) for one in mine):
+        found.append(("IllegalArgumentException", "extensions must be an object of objects."))
+        return {}
+    ours = {name: value for one in reversed(mine) for name, value in one.items()}
+    if not isinstance(ours.get("skip_waiting_period", False), bool):
+        found.append(("IllegalArgumentException", "skip_waiting_period must be true or false."))
+    return ours
+
+
 def _identities(
-    version: Version, said: Mapping[str, Any], known: Mapping[str, str], found: list[tuple[str, str]]
+    said: Mapping[str, Any], ours: Mapping[str, Any], known: Mapping[str, str], found: list[tuple[str, str]]
 ) -> Iterator[Identifier]:
-    extensions = said.get("extensions")
-    own = extensions.get(MPARTICLE) if isinstance(extensions, dict) else None
-    more = own.get("subject_identities") if isinstance(own, dict) and version.path == "v3" else None
-    given = [*_listed(said.get("subject_identities"), found), *_listed(more, found)]
+    """Those of the body and those of the extension, which may stand alone; none is left out, since that would do less than was asked."""
+    mpids = ours.get("mpids") or []
+    many = mpids if isinstance(mpids, list) else [mpids]
+    given = [*_listed(said.get("subject_identities"), found), *_listed(ours.get("subject_identities"), found)]
+    given += [*_listed(ours.get("identities"), found), *(("mpid", str(one), "raw") for one in many)]
     if not given:
         found.append(("IllegalArgumentException", "subject_identities field is required."))
     if len(given) > 1 and any(kind == "mpid" for kind, _, _ in given):
@@ -228,7 +236,7 @@ def _listed(given: Any, found: list[tuple[str, str]]) -> list[tuple[str, Any, st
     if not isinstance(given, dict | list) or len(pairs) < len(given) or len(pairs) > 20:
         found.append(("IllegalArgumentException", "subject_identities must be at most 20 identities."))
         return []
-    return [(_word(str(kind)), value, str(form).lower()) for kind, value, form in pairs]
+    return [(_word(str(kind)), value, str(form or "raw").lower()) for kind, value, form in pairs]
 
 
 def _callbacks(said: Mapping[str, Any], found: list[tuple[str, str]]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tidings.rights import lifting
 from tidings.rights.asking import Asking
-from tidings.rights.asks import ASSURANCES, Word
+from tidings.rights.asks import ASSURANCES, Word, same_name
 from tidings.rights.book import Book, Part, Request, Row
 from tidings.rights.erasing import Erasing
 from tidings.rights.steps import Steps
@@ -40,7 +40,7 @@ class Words:
             yield self.steps.row(request, "refused", "refused", details=base, **said)
         elif word.action == "approve" and request.state == "review":
             yield from self._approved(request, word, base)
-        elif word.action == "done" and request.details.get("bundle") and request.state == "working" and word.evidence:
+        elif word.action == "done" and word.evidence and _by_hand(request):
             yield self.steps.row(request, "answered", "fulfilled", details=base, **said)
         elif word.action in ("done", "except") and word.recipient in request.parts:
             yield from self._answered(request, request.parts[word.recipient], word, base)
@@ -64,7 +64,7 @@ class Words:
         hurdle = next((step.reason for step in reversed(request.steps) if step.what == "held"), "")
         once = [step for step in request.happened("approval_asked") if step.details.get("hurdle") == hurdle]
         base = base | {"hurdle": hurdle}
-        if hurdle == "legal_hold" and not any(step.actor != word.by for step in once):
+        if hurdle == "legal_hold" and all(same_name(step.actor, word.by) for step in once):
             yield self.steps.row(request, "approval_asked", details=base, actor=word.by, reason=word.reason)
             return
         if request.kind == "appeal":
@@ -82,8 +82,14 @@ class Words:
             return
         base = base | {"recipient": part.recipient}
         once = [step for step in request.happened("exception_asked") if step.details.get("recipient") == part.recipient]
-        if word.action == "except" and not any(step.actor != word.by for step in once):
+        if word.action == "except" and all(same_name(step.actor, word.by) for step in once):
             yield self.steps.row(request, "exception_asked", details=base, actor=word.by, reason=word.reason)
             return
         what = "acknowledged" if word.action == "done" else "excepted"
         yield self.steps.row(request, what, details=base, actor=word.by, reason=word.reason)
+
+
+def _by_hand(request: Request) -> bool:
+    """Does all of it wait for one thing that a human does: a copy that is handed over, a shop that goes as a whole?"""
+    copy = request.state == "working" and bool(request.details.get("bundle"))
+    return copy or (request.state == "review" and bool(request.details.get("by_hand")))

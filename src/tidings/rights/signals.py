@@ -21,7 +21,7 @@ import yaml
 
 from tidings.gate.places import country, regime
 from tidings.rights import consent_mode, gpp, layouts, tcf
-from tidings.rights.asks import MOST_IDENTIFIERS, Ask, Identifier
+from tidings.rights.asks import MOST_IDENTIFIERS, PLACE, Ask, Identifier
 from tidings.rights.bits import BadSignal
 
 FIELDS = ("identifiers", "jurisdiction", "gpc", "gpp", "tcf", "usp", "consent_mode", "grants")
@@ -60,6 +60,8 @@ class Signal:
         flags = [rest.get(name, False) for name in ("gpc", "grants")]
         if not all(isinstance(text, str) for text in texts) or not all(isinstance(flag, bool) for flag in flags):
             raise BadSignal("bad_word", "signal")
+        if not PLACE.fullmatch(texts[0]):  # it is counted by, also where nobody is named
+            raise BadSignal("bad_word", "jurisdiction")
         if not isinstance(people, Mapping) or len(people) > MOST_IDENTIFIERS:
             raise BadSignal("bad_word", "identifiers")
         if not all(isinstance(value, str) for value in people.values()):

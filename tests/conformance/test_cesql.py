@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from datetime import UTC, datetime
 
@@ -16,7 +17,8 @@ from pyspark.sql import functions as F
 from tidings.gate import filters
 from tidings.gate.cesql import ATTRIBUTES, MAX_LENGTH, MAX_TOKENS, CesqlError, parse
 from tidings.gate.cesql_columns import compile_tree, filter_column, journal_attributes
-from tidings.gate.cesql_tree import Node, Value, type_name
+from tidings.gate.cesql_like import like
+from tidings.gate.cesql_tree import Node, Value, like_regex, like_tokens, type_name
 from tidings.gate.cesql_values import answer, context, matches
 from tidings.gate.filters import FilterError
 from tidings.stages.envelope import render
@@ -227,7 +229,22 @@ def test_long_is_read_and_hostile_is_quick() -> None:
     assert answer(parse("a LIKE '" + "%_" * 1_000 + "b'"), {"a": "a" * 50_000}) == (False, None)
     assert answer(parse("CONCAT(" + ", ".join("a" * 300) + ")"), {"a": "a" * 50_000}) == ("", "generic")
     assert answer(parse("INT(a)"), {"a": "0" * 50_000 + "7"}) == (7, None)
+    long = {"a": "é" * 1_000_000}
+    assert answer(parse("a LIKE '%" + "é" * 8_000 + "b'"), long) == (False, None)
+    assert answer(parse("a LIKE '%" + "é" * 8_000 + "b%'"), long) == (False, None)
+    assert answer(parse("a LIKE '%" + "_" * 8_000 + "%'"), long) == (True, None)
+    assert answer(parse("a LIKE '%" + "é_" * 4_000 + "b%'"), long) == (False, "generic")
+    assert answer(parse("0" + " + LENGTH(UPPER(a))" * 400), long) == (0, "generic")
+    assert answer(parse("INT(a)" + " + INT(a)" * 700), {"a": "0" * 1_000_000}) == (0, "generic")
     assert time.perf_counter() - began < 5
+
+
+@given(st.text("ab\\%_\n", max_size=8), st.text("ab\\%_\n", max_size=12))
+def test_like_is_what_the_regular_expression_says(pattern: str, text: str) -> None:
+    """Spark asks by regular expression and the plain evaluator does not."""
+    tokens = like_tokens(pattern)
+    wanted = re.fullmatch(like_regex(tokens), text, re.DOTALL) is not None
+    assert like(text, tokens, lambda steps: None) is wanted
 
 
 @pytest.mark.spark

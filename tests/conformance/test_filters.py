@@ -137,6 +137,11 @@ def test_try_filter() -> None:
         ({"filter": {"not": {"exact": {"gone": "x"}}}, "event": event}, True, None),
         ({"filter": {"exact": {"n": "10", "b": "true"}}, "event": event}, True, None),
         ({"filter": {"sql": "gone = 1"}, "event": event}, False, None),
+        ({"expression": {"not": {"exact": {"id": "2"}}}, "event": event}, True, None),
+        ({"expression": [{"exact": {"id": "1"}}, {"prefix": {"type": "x"}}], "event": event}, False, None),
+        ({"filters": [{"suffix": {"type": "t"}}], "event": event}, True, None),
+        ({"filters": [], "filter": [], "event": event}, False, "generic"),
+        ({"expression": {"like": "t"}, "event": event}, False, "generic"),
         ({"filter": {"sql": "1 ="}, "event": event}, False, "parse"),
         ({"filter": {"any": []}, "event": event}, False, "generic"),
         ({"expression": "b", "event": event}, True, None),
@@ -150,6 +155,10 @@ def test_try_filter_for_people() -> None:
     said = tried(asked({"expression": "1 + 1"}, {"expression": "n ="}))
     assert said[0].split() == ["1", "2"]
     assert said[1].split(maxsplit=3) == ["2", "false", "parse", "column 4: expected a value, found the end"]
+    # Half a character cannot be printed as it stands, and the next question is still answered.
+    odd = tried(asked({"filter": {"ex\ud800": {"id": "1"}}}, {"expression": "2"}))
+    assert odd[0].split(maxsplit=3)[3].startswith("no dialect is called 'ex\\ud800'")
+    assert odd[1].split() == ["2", "2"]
 
 
 def test_try_filter_answers_at_once() -> None:

@@ -121,6 +121,17 @@ HASHED = [
     ("tiktok_phone", "+14155550100", sha("+14155550100")),
     ("meta_name", "O'Neil-Smith ", sha("oneilsmith")),
     ("meta_name", "Valéry", sha("valéry")),
+    ("meta_name", " Mary  Ann - J. ", sha("mary ann j")),
+    ("meta_city", "St. Louis", sha("stlouis")),
+    ("meta_state", "New York", sha("ny")),
+    ("meta_state", "CA", sha("ca")),
+    ("meta_state", "Nordrhein-Westfalen", sha("nordrheinwestfalen")),
+    # An extension and the 0 in brackets are no part of the number; 00 is a plus.
+    ("google_phone", "+1 800 555 0100 ext. 5", sha("+18005550100")),
+    ("google_phone", "+49 (0)170 1234567", sha("+491701234567")),
+    ("google_phone", "0049 170 1234567", sha("+491701234567")),
+    ("meta_phone", "+1 (555) 987-6543 x12", sha("15559876543")),
+    ("meta_phone", "+49 (0)170 1234567", sha("491701234567")),
     ("meta_postcode", "94111-1234", sha("94111")),
     ("meta_postcode", "SW1A 1AA", sha("sw1a1")),
     ("meta_postcode", "m1 1ae", sha("m11")),
@@ -149,6 +160,29 @@ HASHED = [
 @pytest.mark.parametrize(("function", "value", "expected"), HASHED)
 def test_each_platform_gets_its_own_digest(function: str, value: Any, expected: Any) -> None:
     assert FUNCTIONS["sha256"](FUNCTIONS[function](value)) == expected
+
+
+# A record, an expression of it, and the number before it is hashed.
+NUMBERS = [
+    ({"after": {"phone": "(800)555-0100", "country": "US"}}, "phone | google_phone", "+18005550100"),
+    ({"after": {"phone": "(800)555-0100", "country": "us"}}, "phone | meta_phone", "18005550100"),
+    ({"after": {"phone": 8005550100, "address": {"country": "US"}}}, "phone | tiktok_phone", "+18005550100"),
+    ({"after": {"phone": "0170 1234567", "country": "DE"}}, "any_phone | e164", "+491701234567"),
+    ({"after": {"phone": "+44 20 7946 0000", "country": "US"}}, "phone | google_phone", "+442079460000"),
+    ({"after": {"phone": "(800)555-0100"}}, "phone | google_phone", ABSENT),
+    ({"after": {"phone": "(800)555-0100", "country": "Narnia"}}, "phone | google_phone", ABSENT),
+    ({"after": {"phone": "(800)555-0100", "country": 7}}, "phone | google_phone", ABSENT),
+    ({"after": {"phone": True, "country": "US"}}, "phone | google_phone", ABSENT),
+    ({"after": {"phone": sha("x"), "country": "US"}}, "phone | google_phone | sha256", sha("x")),
+    # Where a person moved, the old number is of the old country; a deletion knows only that one.
+    ({"before": {"phone": "020 7946 0000", "country": "GB"}, "after": {"country": "US"}}, "old_phone | e164", "+442079460000"),
+    ({"before": {"phone": "020 7946 0000", "country": "GB"}}, "any_phone | e164", "+442079460000"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("data", "text", "expected"), NUMBERS)
+def test_a_number_takes_the_country_of_its_record(data: dict[str, Any], text: str, expected: Any) -> None:
+    assert scope(**data).evaluate(text) == expected
 
 
 @given(

@@ -16,6 +16,7 @@ Names: `after.X before.X key key.X changed consent.X moved.0.X` are the event's 
 Any other name is a logical field: the manifest's `fields`, the operator's `vars` entry `field_X`, or the defaults below.
 
 What is not there is `ABSENT` and leaves no trace: its key, its array element, and the object that held nothing else.
+A telephone number is told with the calling code of the `country` of the same record, where the number does not say its own.
 An explicit null stays null (some vendors clear a field on null and keep it when absent). A field that is withheld from the subscriber
 is absent whatever functions follow it: `or_empty` would clear what the subscriber has.
 """
@@ -29,8 +30,9 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
+from tidings import phones
 from tidings.channels.call import Member
-from tidings.channels.normalise import ABSENT, FUNCTIONS
+from tidings.channels.normalise import ABSENT, FUNCTIONS, PHONES
 
 _EXPRESSION = re.compile(r"[a-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_$-]+)*( ?\| ?[a-z][a-z0-9_]*)*")
 _HOLE = re.compile(r"\{([^{}]*)\}")
@@ -135,9 +137,22 @@ class Scope:
         value = self.value(name)
         if value is ABSENT and self._withheld(name):
             return ABSENT
+        if PHONES.intersection(functions):
+            value = self._international(name, value)
         for function in functions:
             value = FUNCTIONS[function](value)
         return value
+
+    def _international(self, name: str, value: Any) -> Any:
+        """A number as it is dialled at home, with the calling code of the country that the same record names."""
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            return value
+        images = ("before", "after") if name.startswith(("old_", "before.")) else ("after", "before")
+        places = [f"{image}.{path}" for image in images for path in ("country", "address.country")]
+        countries = (self.value(place) for place in (("country", *places) if images[0] == "after" else places))
+        country = next((one for one in countries if isinstance(one, str) and one), "")
+        number = phones.e164(str(value), country)
+        return number if number.startswith("+") else value
 
     def fill(self, template: Any) -> Any:
         """The template with every expression replaced."""

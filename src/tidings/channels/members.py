@@ -19,17 +19,20 @@ def by_item(items: Items, members: Sequence[Member], scope: Scope, answered: tup
     """One outcome per member of a request that succeeded as a whole."""
     whole, body = answered
     listed = dig(body, items.at)
-    listed = listed if isinstance(listed, list) else []
     places = {_name(items, member, place, scope): place for place, member in enumerate(members)}
     said: dict[int, Outcome] = {}
-    strangers = False
-    for position, item in enumerate(listed):
+    # Something else than a list where the list should be is about somebody, and we cannot tell about whom.
+    strangers = not isinstance(listed, list) and listed is not ABSENT and listed is not None
+    doubt = replace(whole, result="in_doubt", code="no_result", strength="A0", detail="the answer does not mention it")
+    for position, item in enumerate(listed if isinstance(listed, list) else []):
         place = places.get(_match(items, item, position))
         if place is None:
             strangers = True
-        else:
-            said[place] = _one(items, item, whole)
-    doubt = replace(whole, result="in_doubt", code="no_result", strength="A0", detail="the answer does not mention it")
+        elif place not in said or said[place].result in TAKEN:
+            # Told of twice, the worse counts.
+            said[place] = doubt if _says_nothing(items, item) else _one(items, item, whole)
+    if strangers and (items.style, items.match) == ("all", "index"):
+        said = {}  # More results than members: which of them is whose, nobody can say.
     # Silence means success only where failures alone are listed, and only if every one of those found its member.
     silent = whole if items.style == "failures" and not strangers else doubt
     return [replace(said.get(place, silent), event_id=member.event_id) for place, member in enumerate(members)]
@@ -94,6 +97,12 @@ def _match(items: Items, item: Any, position: int) -> str:
     else:
         found = dig(item, items.match)
     return "" if found is ABSENT else str(found)
+
+
+def _says_nothing(items: Items, item: Any) -> bool:
+    """Is an item without the word that would say whether it failed?"""
+    asked = items.failed if items.style == "all" else None
+    return asked is not None and "equals" in asked.model_fields_set and dig(item, asked.path) is ABSENT
 
 
 def _one(items: Items, item: Any, whole: Outcome) -> Outcome:

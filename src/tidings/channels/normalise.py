@@ -16,7 +16,22 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime
 from typing import Any, Final
 
-NORMALISER_VERSION = "2"
+from tidings import phones
+
+NORMALISER_VERSION = "3"
+
+
+_STATES = {
+    "alabama": "al", "alaska": "ak", "arizona": "az", "arkansas": "ar", "california": "ca", "colorado": "co",
+    "connecticut": "ct", "delaware": "de", "districtofcolumbia": "dc", "florida": "fl", "georgia": "ga",
+    "hawaii": "hi", "idaho": "id", "illinois": "il", "indiana": "in", "iowa": "ia", "kansas": "ks", "kentucky": "ky",
+    "louisiana": "la", "maine": "me", "maryland": "md", "massachusetts": "ma", "michigan": "mi", "minnesota": "mn",
+    "mississippi": "ms", "missouri": "mo", "montana": "mt", "nebraska": "ne", "nevada": "nv", "newhampshire": "nh",
+    "newjersey": "nj", "newmexico": "nm", "newyork": "ny", "northcarolina": "nc", "northdakota": "nd", "ohio": "oh",
+    "oklahoma": "ok", "oregon": "or", "pennsylvania": "pa", "rhodeisland": "ri", "southcarolina": "sc",
+    "southdakota": "sd", "tennessee": "tn", "texas": "tx", "utah": "ut", "vermont": "vt", "virginia": "va",
+    "washington": "wa", "westvirginia": "wv", "wisconsin": "wi", "wyoming": "wy",
+}  # fmt: skip
 
 
 class _Absent:
@@ -34,6 +49,7 @@ ABSENT: Final[Any] = _Absent()
 Function = Callable[[Any], Any]
 _HEX64 = re.compile(r"[0-9a-f]{64}", re.IGNORECASE)
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
+_INTERNATIONAL = re.compile(r"\+[1-9][0-9]{7,14}")
 _GMAIL = ("gmail.com", "googlemail.com")
 _BRITISH = re.compile(r"([a-z]{1,2}[0-9][a-z0-9]?[0-9])[a-z]{2}")
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -89,22 +105,36 @@ def _digits(text: str) -> str:
     return "".join(letter for letter in text if letter in "0123456789")
 
 
+def _dialled(text: str) -> str:
+    """The number without its extension and the 0 in brackets; with a plus where it says its country."""
+    return phones.e164(text).partition(";")[0]
+
+
 def _e164(text: str) -> str:
-    """Plus and 8 to 15 digits. A number without its plus carries no country we could know, so it is dropped."""
-    stripped = text.strip()
-    digits = _digits(stripped)
-    well = stripped.startswith("+") and digits[:1] not in ("", "0") and 8 <= len(digits) <= 15
-    return f"+{digits}" if well else ""
+    """Plus and 8 to 15 digits. A number that does not say its country is dropped; `mapping` adds the one the record names."""
+    number = _dialled(text)
+    return number if _INTERNATIONAL.fullmatch(number) else ""
 
 
 def _meta_phone(text: str) -> str:
-    digits = _digits(text).lstrip("0")
+    digits = _digits(_dialled(text)).lstrip("0")
     return digits if 8 <= len(digits) <= 15 else ""
 
 
 def _letters(text: str) -> str:
     """Lowercase without spaces and punctuation; letters of any alphabet stay."""
     return "".join(letter for letter in text.lower() if unicodedata.category(letter)[0] in "LMN")
+
+
+def _meta_name(text: str) -> str:
+    """As `_letters`, but the words of a name stay apart: of names the platform says no more than "no punctuation"."""
+    return " ".join(word for part in text.split() if (word := _letters(part)))
+
+
+def _meta_state(text: str) -> str:
+    """A state of the United States by its two letters, whichever way it is told."""
+    found = _letters(text)
+    return _STATES.get(found, found)
 
 
 def _google_name(text: str) -> str:
@@ -215,6 +245,9 @@ def _json(value: Any) -> Any:
     return ABSENT if value is ABSENT else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
+# Those that give a telephone number and so want to know its country.
+PHONES = frozenset({"e164", "meta_phone", "google_phone", "tiktok_phone", "klaviyo_phone_filter"})
+
 FUNCTIONS: dict[str, Function] = {
     "text": _of_text(str),
     "trim": _of_text(str.strip),
@@ -241,9 +274,9 @@ FUNCTIONS: dict[str, Function] = {
     "e164": _of_text(_e164),
     "meta_email": _hashed_once(_plain_email),
     "meta_phone": _hashed_once(_meta_phone),
-    "meta_name": _hashed_once(_letters),
+    "meta_name": _hashed_once(_meta_name),
     "meta_city": _hashed_once(_letters),
-    "meta_state": _hashed_once(_letters),
+    "meta_state": _hashed_once(_meta_state),
     "meta_postcode": _hashed_once(_meta_postcode),
     "meta_country": _hashed_once(lambda text: text.strip().lower() if len(text.strip()) == 2 else ""),
     "meta_gender": _hashed_once(_meta_gender),

@@ -143,10 +143,10 @@ class Round:
         """What a success says of each member; halved where only a count says that some of them are bad."""
         outcome, body = said
         members = [one.member for one in chunk]
+        if body is ABSENT and (verb.items is not None or verb.counts is not None):
+            unread = replace(outcome, result="in_doubt", code="answer_unreadable", strength="A0", reference="")
+            return [replace(unread, event_id=member.event_id) for member in members]
         if verb.items is not None:
-            if body is ABSENT:
-                unread = replace(outcome, result="in_doubt", code="answer_unreadable", strength="A0", reference="")
-                return [replace(unread, event_id=member.event_id) for member in members]
             return by_item(verb.items, members, self.channel.scope, said)
         if verb.counts and count_invalid(verb.counts, body) > 0:
             if len(chunk) == 1:

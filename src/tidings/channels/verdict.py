@@ -22,7 +22,7 @@ from tidings.channels.verbs import Check, Rule, Success
 MAX_RETRY_AFTER_S = 86_400.0
 _CODE = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 UNAUTHORISED = 401  # a shut door: nobody is at fault, and the lane waits
-_SECONDS = re.compile(r"[0-9]{1,18}(\.[0-9]{1,9})?")
+_SECONDS = re.compile(r"[0-9]+(\.[0-9]{1,9})?")
 
 
 def retry_after(text: str | None, now: float, form: str = "seconds") -> float | None:
@@ -33,7 +33,8 @@ def retry_after(text: str | None, now: float, form: str = "seconds") -> float | 
         return None
     text = text.strip()
     if _SECONDS.fullmatch(text):
-        seconds = float(text) - (now if form == "epoch" else 0.0)
+        # However many digits: a server that says more than we can count asks for the longest wait there is.
+        seconds = min(float(text), 1e18) - (now if form == "epoch" else 0.0)
     else:
         try:
             moment = parsedate_to_datetime(text)
@@ -137,7 +138,8 @@ class Judge:
                 later = wait if rule.result in ("throttled", "transient") else None
                 return Outcome("", rule.result, code, grade, UNAUTHORISED if rule.shut else answer.status, later)
         result, code = by_status(answer.status, wait is not None)
-        return Outcome("", result, code, status=answer.status, retry_after=wait if result == "throttled" else None)
+        later = wait if result == "throttled" or answer.status >= 500 else None
+        return Outcome("", result, code, status=answer.status, retry_after=later)
 
     def _wait(self, answer: Answer, now: float) -> float | None:
         """What the vendor's own header says; a proxy before it may know only the standard one."""

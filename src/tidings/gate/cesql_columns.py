@@ -104,7 +104,7 @@ def _every(parts: list[Column]) -> Column:
 
 
 def compile_tree(tree: Node, attributes: Mapping[str, Column], types: Mapping[str, str] | None = None) -> Typed:
-    """The native twin of `cesql_values.evaluate`; an attribute is a string unless `types` says otherwise."""
+    """The native twin of `cesql_values.answer`; an attribute is a string unless `types` says otherwise."""
 
     def part(node: Node) -> Typed:
         return compile_tree(node, attributes, types)

@@ -2,6 +2,9 @@
 
 The first error ends the evaluation. Its value is then the zero value of what the expression would have given (false, 0 or an
 empty string), except where the standard names another one for the very function that failed (LEFT, RIGHT, ABS).
+
+What breaks the promise: an evaluation that would look at more than MAX_STEPS characters ends as `generic`, though the standard
+knows no limit. Without it one line of a few kilobytes could keep the evaluator busy for hours.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from tidings.gate.cesql_like import like
 from tidings.gate.cesql_tree import (
     INT_MAX,
     INT_MIN,
@@ -29,13 +33,31 @@ from tidings.gate.cesql_tree import (
     Unary,
     Value,
     function,
-    like_regex,
     result_type,
     type_name,
 )
 
 MAX_TEXT = 1_000_000
+MAX_STEPS = 30_000_000
 Event = Mapping[str, Value | None]
+
+
+class _Asked:
+    """An event while one expression is asked of it, and how many characters may still be looked at."""
+
+    def __init__(self, event: Event) -> None:
+        self.event, self.left = event, MAX_STEPS
+
+    def spend(self, steps: int) -> None:
+        self.left -= steps
+        if self.left < 0:
+            raise Failed("generic")
+
+    def paid(self, value: Value) -> Value:
+        """The same value; whatever is done with a text next grows with its length."""
+        if isinstance(value, str):
+            self.spend(len(value))
+        return value
 
 
 class Failed(Exception):
@@ -66,7 +88,7 @@ def _attribute(value: object) -> Value:
 def answer(tree: Node, event: Event) -> Answer:
     """The value, and the kind of the error if there was one."""
     try:
-        return Answer(evaluate(tree, event))
+        return Answer(_evaluated(tree, _Asked(event)))
     except Failed as failed:
         if failed.at is tree and failed.value is not None:
             return Answer(failed.value, failed.kind)
@@ -80,33 +102,40 @@ def matches(tree: Node, event: Event) -> bool:
     return said.error is None and said.value is True
 
 
-def evaluate(tree: Node, event: Event) -> Value:
+def _evaluated(tree: Node, asked: _Asked) -> Value:
     """The value of the expression, or Failed. The plain twin of `cesql_columns.compile_tree`."""
     match tree:
         case Literal():
             return tree.value
         case Attribute():
-            found = event.get(tree.name)
+            found = asked.event.get(tree.name)
             if found is None:
                 raise Failed("missingAttribute")
-            return found
+            return asked.paid(found)
         case Exists():
-            return tree.name in REQUIRED or event.get(tree.name) is not None
+            return tree.name in REQUIRED or asked.event.get(tree.name) is not None
         case Unary():
-            part = evaluate(tree.part, event)
+            part = _evaluated(tree.part, asked)
             return not cast_value(part, "boolean") if tree.name == "NOT" else _ranged(-_integer(part))
         case Binary():
-            return _chain(tree, event)
+            return _chain(tree, asked)
         case Like():
-            text = str(cast_value(evaluate(tree.part, event), "string"))
-            return (re.fullmatch(like_regex(tree.pattern), text, re.DOTALL) is not None) is not tree.negated
+            text = str(cast_value(_evaluated(tree.part, asked), "string"))
+            return like(text, tree.pattern, asked.spend) is not tree.negated
         case In():
-            part = evaluate(tree.part, event)
-            return _among(part, tree.items, event) is not tree.negated
+            part = _evaluated(tree.part, asked)
+            return _among(part, tree.items, asked) is not tree.negated
         case Call():
-            return _called(tree, event)
+            return asked.paid(_called(tree, asked))
         case Holds():
-            return matches(tree.part, event)
+            return _holds(tree.part, asked)
+
+
+def _holds(tree: Node, asked: _Asked) -> bool:
+    try:
+        return _evaluated(tree, asked) is True
+    except Failed:
+        return False
 
 
 def cast_value(value: Value, to: str) -> Value:
@@ -137,22 +166,22 @@ def _ranged(value: int) -> int:
     return value
 
 
-def _chain(tree: Binary, event: Event) -> Value:
+def _chain(tree: Binary, asked: _Asked) -> Value:
     """`a + b + c + …` stands as deep as it is long on its left, so that side is walked and not descended."""
     nodes = [tree]
     while isinstance(nodes[-1].left, Binary):
         nodes.append(nodes[-1].left)
-    value = evaluate(nodes[-1].left, event)
+    value = _evaluated(nodes[-1].left, asked)
     for node in reversed(nodes):
-        value = _joined(node, value, event)
+        value = _joined(node, value, asked)
     return value
 
 
-def _joined(node: Binary, left: Value, event: Event) -> Value:
+def _joined(node: Binary, left: Value, asked: _Asked) -> Value:
     if node.name in ("AND", "OR"):
         said = cast_value(left, "boolean")
-        return said if said is (node.name == "OR") else cast_value(evaluate(node.right, event), "boolean")
-    right = evaluate(node.right, event)
+        return said if said is (node.name == "OR") else cast_value(_evaluated(node.right, asked), "boolean")
+    right = _evaluated(node.right, asked)
     match node.name:
         case "XOR":
             return cast_value(left, "boolean") is not cast_value(right, "boolean")
@@ -183,16 +212,16 @@ def _reckoned(name: str, a: int, b: int) -> Value:
     return _ranged(quotient if name == "/" else a - b * quotient)
 
 
-def _among(part: Value, items: tuple[Node, ...], event: Event) -> bool:
-    return any(part == cast_value(evaluate(item, event), type_name(part)) for item in items)
+def _among(part: Value, items: tuple[Node, ...], asked: _Asked) -> bool:
+    return any(part == cast_value(_evaluated(item, asked), type_name(part)) for item in items)
 
 
-def _called(tree: Call, event: Event) -> Value:
+def _called(tree: Call, asked: _Asked) -> Value:
     found = function(tree.name, len(tree.parts))
     if found is None:
         raise Failed("missingFunction")
     wanted = zip(tree.parts, found.types(len(tree.parts)), strict=True)
-    parts = [cast_value(evaluate(part, event), to) for part, to in wanted]
+    parts = [cast_value(_evaluated(part, asked), to) for part, to in wanted]
     first = str(parts[0]) if parts else ""
     match tree.name:
         case "LENGTH":

@@ -14,10 +14,9 @@ from tidings.errors import Refused
 from tidings.verbs.options import AsJson, Here
 
 MAX_LINE = 4_000_000
+_NAMES = ("expression", "filter", "filters")
 
-Lines = Annotated[
-    str, typer.Argument(metavar="FILE", help='JSON Lines {"expression" or "filter", "event"}; - is standard input.')
-]
+Lines = Annotated[str, typer.Argument(metavar="FILE", help='JSON Lines {"expression", "event"}; - is standard input.')]
 
 
 class Said(NamedTuple):
@@ -37,7 +36,8 @@ def filter_(path: Lines = "-", directory: Here = Path("."), as_json: AsJson = Fa
         if as_json:
             print(json.dumps({"result": said.result, "error": said.error}), flush=True)
         else:
-            print(f"{number:6}  {json.dumps(said.result):10}  {said.error or '':18}  {said.why}".rstrip(), flush=True)
+            why = said.why.encode("ascii", "backslashreplace").decode()  # It may quote what no terminal can show.
+            print(f"{number:6}  {json.dumps(said.result):10}  {said.error or '':18}  {why}".rstrip(), flush=True)
 
 
 def _lines(path: str) -> Iterator[bytes | None]:
@@ -71,6 +71,7 @@ def _said(line: bytes | None) -> Said:
         if line is None:
             raise ValueError(f"a line of more than {MAX_LINE:,} bytes")
         filter_said, event = _asked(json.loads(line))
+        attributes = context(event)
     except (ValueError, RecursionError) as error:
         # The text of a JSON error does not quote the line.
         return Said(False, "generic", "deeply nested JSON" if isinstance(error, RecursionError) else str(error))
@@ -78,23 +79,21 @@ def _said(line: bytes | None) -> Said:
         tree = read(filter_said)
     except FilterError as error:
         return Said(False, "parse" if error.column else "generic", error.message)
-    value, kind = answer(tree, context(event))
+    value, kind = answer(tree, attributes)
     return Said(value, kind)
 
 
 def _asked(asked: Any) -> tuple[Any, Mapping[str, Any]]:
-    if not isinstance(asked, dict) or len({"expression", "filter"} & asked.keys()) != 1:
-        raise ValueError('expected an object with "expression" or "filter", and "event"')
+    """What is asked of which event. A text is CESQL, an object or a list is of the Subscriptions dialects, by whichever name it comes."""
+    names = [name for name in _NAMES if isinstance(asked, dict) and name in asked]
+    if len(names) != 1:
+        raise ValueError('expected an object with "expression" (or "filter", "filters") and "event"')
     event = asked.get("event")
     event = {} if event is None else event
     if not isinstance(event, dict):
         raise ValueError("expected a CloudEvent in JSON as event")
-    if "filter" in asked:
-        return asked["filter"], event
-    text = asked["expression"]
+    said = asked[names[0]]
     # Written without quotes, `true` and `10` are expressions too.
-    if isinstance(text, bool | int):
-        text = json.dumps(text)
-    if not isinstance(text, str):
-        raise ValueError("expected a CESQL text as expression")
-    return text, event
+    if names[0] == "expression" and isinstance(said, bool | int):
+        said = json.dumps(said)
+    return said, event

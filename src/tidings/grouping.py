@@ -1,4 +1,4 @@
-"""Which files of a table are written together again, by their statistics alone. Pure: files in, groups out.
+"""Which files of a table are written together again, by their statistics alone, and in which parts.
 
 What breaks the promise that whole files can go when their time is over: a file with rows of several months. Compaction makes none.
 """
@@ -6,17 +6,20 @@ What breaks the promise that whole files can go when their time is over: a file 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
-from tidings.parquet import AddFile
+from tidings.parquet import AddFile, dataset
 from tidings.tables import Table
 
 SMALL_BYTES = 16 << 20
 TARGET_BYTES = 64 << 20
+PORTION = 32_768  # rows of a large file in memory at once
 TIER = 4  # as many files of about one size are made one
 BARE = "bare-"  # files whose rows have lost their payload begin so
 KEPT = "kept-"  # and so those where only rows of classes with a longer time still have theirs
@@ -62,6 +65,38 @@ def tiered(files: list[AddFile], small: int) -> list[list[AddFile]]:
     for file in files:
         tiers.setdefault(int(math.log(max(file.size / small, 1), TIER)), []).append(file)
     return [tier for tier in tiers.values() if len(tier) >= TIER]
+
+
+def in_parts(
+    group: list[AddFile], schema: pa.Schema, sort: Sequence[str], reduce: Callable[[pa.Table], pa.Table] | None
+) -> Iterator[pa.Table]:
+    """The rows of these files as they are written again: sorted, or one large file by itself as it lies, a portion at a time."""
+    if len(group) == 1 and group[0].size > SMALL_BYTES:
+        yield from (reduce(part) if reduce else part for part in _portions(group[0].path, schema))
+        return
+    rows = dataset(group, schema)
+    for look in sliced(group, sort[0]):
+        part = rows.to_table(filter=look)
+        yield (reduce(part) if reduce else part).sort_by([(name, "ascending") for name in sort])
+
+
+def _portions(path: str, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Row groups, as many as make a portion. Both a dataset's scan and an iterator over batches hold the whole file in the end."""
+    file = pq.ParquetFile(path)
+    waiting: list[int] = []
+    for group in range(file.num_row_groups):
+        waiting.append(group)
+        if group + 1 == file.num_row_groups or sum(map(_rows_of(file), waiting)) >= PORTION:
+            found, waiting = file.read_row_groups(waiting), []
+            columns = [
+                found[one.name].cast(one.type) if one.name in found.column_names else pa.nulls(found.num_rows, one.type)
+                for one in schema
+            ]
+            yield pa.table(columns, schema=schema)
+
+
+def _rows_of(file: pq.ParquetFile) -> Callable[[int], int]:
+    return lambda group: int(file.metadata.row_group(group).num_rows)
 
 
 def sliced(group: list[AddFile], first: str) -> Iterator[ds.Expression | None]:

@@ -29,9 +29,9 @@ from tidings.grouping import (
     TARGET_BYTES,
     apart,
     grouped,
+    in_parts,
     is_bare,
     placed,
-    sliced,
     tiered,
     worn,
 )
@@ -334,13 +334,11 @@ class Store:
     def _rewrite(
         self, table: str, group: list[AddFile], reduce: Callable[[pa.Table], pa.Table] | None, prefix: str = ""
     ) -> int:
-        rows, sort = dataset(group, self._log(table).arrow_schema()), [(n, "ascending") for n in TABLES[table].sort]
-        parts = (rows.to_table(filter=part) for part in sliced(group, TABLES[table].sort[0]))
+        parts = in_parts(group, self._log(table).arrow_schema(), TABLES[table].sort, reduce)
         folder = Path(self.fresh(table))
         folder.mkdir()
-        kept = ((reduce(part) if reduce else part).sort_by(sort) for part in parts)
         prefix = prefix or (worn(group[0]) or "part-")
-        write(kept, folder / f"{prefix}0.parquet", TABLES[table])
+        write(parts, folder / f"{prefix}0.parquet", TABLES[table])
         actions: list[AddAction | RemoveAction] = [*self._durable(table, folder)]
         for action in actions:
             action.data_change = False

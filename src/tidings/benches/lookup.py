@@ -6,7 +6,6 @@ and as the desk looks at somebody who is to be erased.
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 import tempfile
 import time
@@ -17,7 +16,8 @@ from typing import Any
 
 from tidings.benches.opened import files_in, opened
 from tidings.benches.operator import operator
-from tidings.benches.past import Past, Shape, make
+from tidings.benches.past import Past, Shape
+from tidings.benches.rights import apart, made
 from tidings.gate.loading import load_policy
 from tidings.report.recipients import recipients_of
 from tidings.rights.sight import Sight
@@ -46,17 +46,10 @@ def _one(rows: int, recipients: int, say: Say) -> dict[str, Any]:
         operator(root, recipients)
         shape = Shape(rows, rows // EVENTS, read=PEOPLE, told=True)
         say(f"making {rows:,} journal rows")
-        worker = multiprocessing.get_context("spawn").Process(target=_made, args=(str(root), shape))
-        worker.start()
-        worker.join()
-        assert worker.exitcode == 0, "the past could not be made"
+        apart(made, root, shape)
         return {"rows": rows} | looked(Past(load(root)), shape, say)
     finally:
         shutil.rmtree(root, ignore_errors=True)
-
-
-def _made(root: str, shape: Shape) -> None:
-    make(load(Path(root)), shape)
 
 
 def looked(past: Past, shape: Shape, say: Say = lambda text: None) -> dict[str, Any]:

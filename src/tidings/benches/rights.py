@@ -6,12 +6,13 @@ recipients told, answers taken up. Beside it stands the least that a thousand er
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,10 @@ def measure(requests: int, subjects: int, recipients: int, *, say: Say = lambda 
         operator(root, recipients)
         shape = Shape(subjects, subjects, read=requests)
         say(f"making {subjects:,} subjects known")
-        _apart(root, shape)
+        apart(made, root, shape)
+        limit = apart(_bare, root)
         past = Past(load(root))
         before = memory_mb()
-        limit = _bare(past)
         say(f"every table and key file written once: {limit:.1f} s")
         took, fulfilled = _erased(past, shape, requests, say)
         return {
@@ -61,20 +62,19 @@ def measure(requests: int, subjects: int, recipients: int, *, say: Say = lambda 
         shutil.rmtree(root, ignore_errors=True)
 
 
-def _apart(root: Path, shape: Shape) -> None:
+def apart(work: Callable[..., Any], *given: Any) -> Any:
     """In a process of its own, so that its memory is not counted."""
-    worker = multiprocessing.get_context("spawn").Process(target=_made, args=(str(root), shape))
-    worker.start()
-    worker.join()
-    assert worker.exitcode == 0, "the past could not be made"
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(work, *given).result()
 
 
-def _made(root: str, shape: Shape) -> None:
-    make(load(Path(root)), shape)
+def made(root: Path, shape: Shape) -> None:
+    make(load(root), shape)
 
 
-def _bare(past: Past) -> float:
+def _bare(root: Path) -> float:
     """Read and write every file that a thousand people scattered over all the others are in."""
+    past = Past(load(root))
     tables = ("journal", "last_seen", "subjects", "identities")
     paths = [file.path for table in tables for file in past.store.files(table)] + past.keys.paths()
     draft = past.settings.data_path / "bare.parquet"

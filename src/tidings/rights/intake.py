@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import time
 import uuid
 from collections.abc import Iterator
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from tidings.settings import Settings
 
 PURPOSE = "rights-inbox"
+_ADDRESS = re.compile(
+    r"""[^\s<>@,;:"'()]+@[^\s<>@,;:"'()]+|\+\d[\d ().-]{5,}\d"""
+)  # e-mails, and telephone numbers with their country
 MOST_WAITING = 100_000  # a flood stops here and is told so; nothing that was taken is dropped
 crash.POINTS["rights.slip"] = "a request is durable in the desk's inbox, the caller has no answer yet"
 
@@ -59,7 +63,9 @@ def say(settings: Settings, word: Word) -> None:
         raise Refused("unknown_action", repr(word.action), "one of " + ", ".join(ACTIONS))
     if not word.by.strip():
         raise Refused("nobody_answers", "a word by nobody", "who answers for it", "Say --by NAME.")
-    said = replace(word, at=word.at or datetime.now(UTC).isoformat())
+    # The ledger keeps the reason for ever, and an erasure must not leave there whom it was about.
+    reason = _ADDRESS.sub("…", word.reason)
+    said = replace(word, at=word.at or datetime.now(UTC).isoformat(), reason=reason)
     _put(settings, f"{word.request}.{uuid.uuid4().hex[:8]}.word", said.as_json())
 
 

@@ -120,6 +120,21 @@ def test_what_a_person_gave_is_forgotten_with_the_request(shop: Past) -> None:
     assert desk.book.requests[name].happened("ask_forgotten")
 
 
+def test_words_that_outlive_the_person_do_not_name_them(shop: Past) -> None:
+    known_by(shop, "worded@example.com", 5)
+    more: dict[str, Any] = {
+        "reference": "crm/Worded@Example.com",
+        "scope": ("worded@example.com",),
+        "agent": "a friend",
+    }
+    name = asked(shop, "erasure", "worded@example.com", "claimed", **more)
+    assert stands(shop, name).details == {"agent": "a friend"}
+    intake.say(
+        shop.settings, Word(name, "refuse", "ann", "not <worded@example.com>, call +1 415 555-0100, case 4155550100")
+    )
+    assert "not <…>, call …, case 4155550100" in [step.reason for step in stands(shop, name).steps]
+
+
 def test_two_asks_for_the_same_are_one(shop: Past) -> None:
     known_by(shop, "twice@example.com", 10)
     first = asked(shop, "erasure", "twice@example.com", "claimed")

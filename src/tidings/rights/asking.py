@@ -18,6 +18,7 @@ from tidings.rights.book import Request, Row
 from tidings.rights.carrying import ANSWERS, Carrying
 from tidings.rights.clocks import Laws, due_of
 from tidings.rights.erasing import Erasing, fingerprint
+from tidings.rights.mentions import Mentions
 from tidings.rights.named_by import hashed
 from tidings.rights.people import Person
 from tidings.rights.steps import Steps
@@ -78,9 +79,12 @@ class Asking:
             "assurance": ask.assurance,
         }
         details = {"reference": ask.reference, "scope": ",".join(ask.scope), "agent": ask.agent, "about": ask.about}
-        details["jurisdictions"] = ",".join(self._lives_in(tags))
+        # A caller's own words outlive the erasure, and some stand in the ledger: what names the person is left out of them.
+        named = Mentions([ask.contact, *(one.value for one in ask.identifiers)])
+        details = {k: v for k, v in details.items() if v and not named.named_in(v)}
         details |= {name: "yes" for name in ("child", "at_once") if getattr(ask, name)}
-        details = {k: v for k, v in details.items() if v}
+        if places := self._lives_in(tags):
+            details["jurisdictions"] = ",".join(places)
         same = self.book.by_fingerprint.get(print_)
         if same is not None:
             yield self.steps.row(self.book.requests[same], "merged", details={"with": name})

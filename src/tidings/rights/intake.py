@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
+import re
 import time
 import uuid
 from collections.abc import Iterator
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 PURPOSE = "rights-inbox"
 MOST_NAME = 200
+_ADDRESS = re.compile(
+    r"""[^\s<>@,;:"'()]+@[^\s<>@,;:"'()]+|\+\d[\d ().-]{5,}\d"""
+)  # e-mails, and telephone numbers with their country
 MOST_WAITING = 100_000  # a flood stops here and is told so; nothing that was taken is dropped
 crash.POINTS["rights.slip"] = "a request is durable in the desk's inbox, the caller has no answer yet"
 
@@ -74,7 +78,9 @@ def say(settings: Settings, word: Word) -> None:
     by = " ".join(word.by.split())
     if len(by) > MOST_NAME:
         raise Refused("nobody_answers", f"a name of {len(by)} characters", f"at most {MOST_NAME}", "Say --by NAME.")
-    said = replace(word, by=by, at=word.at or datetime.now(UTC).isoformat())
+    # The ledger keeps the reason for ever, and an erasure must not leave there whom it was about.
+    reason = _ADDRESS.sub("…", word.reason)
+    said = replace(word, by=by, at=word.at or datetime.now(UTC).isoformat(), reason=reason)
     _put(settings, f"{word.request}.{uuid.uuid4().hex[:8]}.word", said.as_json())
 
 

@@ -64,6 +64,7 @@ ELSEWHERE += (
     "rights.destroyed",
 )  # tests/rights/test_desk_killed.py
 ELSEWHERE += ("rights.told", "rights.answered")
+ELSEWHERE += ("keys.rotation_begun", "keys.rewrapping", "keys.rewrapped", "keys.rotation_attested")  # test_rotation.py
 # A source without an order of its own recognises repeats by the journal alone, also its own half-done batch.
 UNORDERED = ("emit.journal", "last_seen.before_commit", "emit.done")
 

@@ -25,6 +25,10 @@ _STANDING = (
     "state", "jurisdiction", "regulation", "assurance", "due", "fingerprint", "tags", "hashes", "kid", "key_file", "sealed",
 )  # fmt: skip
 
+# What a step says of a recipient → the state of its part.
+_ANSWERS = {"acknowledged": "acknowledged", "excepted": "excepted", "not_concerned": "not_concerned"}
+_ANSWERS |= {"recipient_held": "held", "recipient_released": "open"}
+
 
 @dataclass(frozen=True)
 class Step:
@@ -49,7 +53,7 @@ class Part:
     kid: bytes = field(repr=False)
     tag: bytes = field(repr=False)
     deadline: datetime | None = None
-    state: str = "open"  # open, acknowledged, excepted, not_concerned
+    state: str = "open"  # open, acknowledged, excepted, not_concerned; held while it is under the same hold as our copy
 
 
 @dataclass
@@ -161,7 +165,7 @@ class Book:
     @staticmethod
     def _answered(request: Request, recipient: str, what: str) -> None:
         part = request.parts.get(recipient)
-        if part is not None and what in ("acknowledged", "excepted", "not_concerned"):
-            request.parts[recipient] = Part(**part.__dict__ | {"state": what})
+        if part is not None and what in _ANSWERS:
+            request.parts[recipient] = Part(**part.__dict__ | {"state": _ANSWERS[what]})
         elif part is not None and what == "unanswered":  # its lane is at an end: a human goes on
             request.parts[recipient] = Part(**part.__dict__ | {"way": "task"})

@@ -21,6 +21,7 @@ from tidings.rights.asking import Asking
 from tidings.rights.asks import Ask
 from tidings.rights.book import TABLE, Book, Request, Row
 from tidings.rights.erasing import ASKED, Erasing, Ready
+from tidings.rights.releasing import Releasing
 from tidings.rights.rounds import rounds_of
 from tidings.rights.saying import Words
 from tidings.rights.steps import Steps
@@ -47,7 +48,9 @@ class Desk:
         self.erasing = Erasing(settings, store, self.keys, self.book, self.steps)
         self.asking = Asking(settings, store, self.erasing, self.steps)
         self.rounds = rounds_of(settings, self.asking.laws, self.book, self.steps, self._contact)
-        self.words = Words(self.book, self.steps, self.erasing, self.asking)
+        self.releasing = Releasing(self.erasing)
+        self.rounds.others = (self.releasing.sweep,)
+        self.words = Words(self.book, self.steps, self.releasing, self.asking)
         self.kept = store.transaction_version(TABLE, ANSWERS)
         self.read = {name: store.transaction_version(TABLE, name) for name in (CURSOR, ANSWERS)}
         held = (one for one in self.book.requests.values() if one.key_file and not one.happened("ask_forgotten"))
@@ -59,13 +62,16 @@ class Desk:
     def recover(self) -> None:
         """Before any batch: what a crash left half-destroyed is destroyed."""
         self.erasing.recover()
+        self.releasing.recover()
         self.erasing.tidy()
 
     def step(self) -> None:
         self._slips()
         self._follow_journal()
+        self.releasing.finish()
         self.erasing.commit(list(self._ready())[:AT_ONCE])
         self.erasing.dispatch(self._attested)
+        self.releasing.tell(self._attested)
         self._follow_answers()
         self._waited()
         self._forget_asks()
@@ -74,6 +80,7 @@ class Desk:
     def idle(self) -> bool:
         """Is everything taken in, looked at and handed on that can be?"""
         moving = any(one.happened("committed") and not one.happened("told") for one in self.book.open)
+        moving = moving or self.releasing.moving()
         read = self.read[CURSOR] == self.store.version("journal")
         heard = not self._listening() or self.read[ANSWERS] == self.store.version("attempts")
         ready = any(self.book.requests[name].state == "working" for name in self.asked)
@@ -113,6 +120,8 @@ class Desk:
         intake.take_away(taken)
         if any(row["what"] in ("acknowledged", "excepted") for row in rows):
             self.erasing.tidy()
+        if any(row["what"] == "hold_released" for row in rows):
+            self.releasing.carry_out()
 
     def _waited(self) -> None:
         """Requests whose time to be taken back is over go on."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,8 @@ from tidings.report.people import hashes_of
 from tidings.rights import capsule, fence, restore
 from tidings.rights.applied import Applied
 from tidings.rights.book import APP, TABLE, Book, Request, Row
+from tidings.rights.holding import Holding
+from tidings.rights.holdstore import Held, told_of
 from tidings.rights.people import Person, look_up
 from tidings.rights.scrub import blank_lines, forget_quarantined, scrub
 from tidings.rights.steps import Steps, write
@@ -40,6 +42,10 @@ if TYPE_CHECKING:
     from tidings.store import Store
 
 crash.POINTS["rights.capsule_keys"] = "an erasure: the capsule's keys are durable, nothing is committed"
+crash.POINTS["rights.strays_held"] = (
+    "an erasure: held messages outside the tables are sealed for counsel, still there as well"
+)
+crash.POINTS["rights.held"] = "an erasure: held records are sealed for counsel, nothing is committed"
 crash.POINTS["rights.committed"] = "an erasure: tombstone and capsule are committed, the person's keys are still there"
 crash.POINTS["rights.destroyed"] = "an erasure: the person's keys are gone, the step is not written"
 crash.POINTS["rights.told"] = "an erasure: its events are in the journal, the step is not written"
@@ -65,6 +71,7 @@ class Erasing:
 
     def __init__(self, settings: Settings, store: Store, keys: KeyFiles, book: Book, steps: Steps) -> None:
         self.settings, self.store, self.keys, self.book, self.steps = settings, store, keys, book, steps
+        self.holding = Holding(settings, store, keys)
 
     def closure(self, tags: Iterable[bytes]) -> dict[bytes, Person]:
         """The records of one person: those named, and those they were merged with."""
@@ -84,15 +91,24 @@ class Erasing:
             return
         batch = self.steps.next
         made = {one.request.id: self._parts(one) for one in ready}
-        rows = [{"tag": p.tag, "kid": p.kid, "key": p.key} for parts in made.values() for p in parts]
-        if rows:
-            self.keys.write(pa.Table.from_pylist(rows), f"rights-capsule-{batch}-00000000")
+        keys = [{"tag": p.tag, "kid": p.kid, "key": p.key} for parts in made.values() for p in parts]
+        if keys:
+            self.keys.write(pa.Table.from_pylist(keys), f"rights-capsule-{batch}-00000000")
         crash.point("rights.capsule_keys")
-        said = self._identifying(person for one in ready for person in self._own(one.people))
-        forget_quarantined(self.store, self.settings.keyring, said)
-        blank_lines(self.settings, said)
+        said = {one.request.id: self._identifying(self._own(one.people)) for one in ready}
+        who = [(one.request.id, [person.tag for person in one.people]) for one in ready]
+        self.holding.seal_strays(str(batch), ((name, tags, said[name]) for name, tags in who))
+        crash.point("rights.strays_held")
+        every = [value for values in said.values() for value in values]
+        forget_quarantined(self.store, self.settings.keyring, every)
+        blank_lines(self.settings, every)
         with fence.closed():
-            self.steps.commit([self._committed(one, made[one.request.id], batch) for one in ready])
+            held = self.holding.seal(
+                str(batch), who
+            )  # behind the fence: nothing of them is written after it was looked at
+            crash.point("rights.held")
+            rows = [self._committed(one, made[one.request.id], batch) for one in ready]
+            self.steps.commit([*rows, *self._held(ready, held)])
             crash.point("rights.committed")
             self.destroy([one.request for one in ready])
 
@@ -108,6 +124,15 @@ class Erasing:
         }
         rows = [part.as_row() for part in parts]
         return self.steps.row(one.request, "committed", "working", details=details, parts=rows, **said)
+
+    def _held(self, ready: list[Ready], held: Mapping[str, list[Held]]) -> Iterator[Row]:
+        """What moved to the hold store, and which recipients keep theirs under the same hold."""
+        for one in (one for one in ready if held.get(one.request.id)):
+            holds = held[one.request.id]
+            yield self.steps.row(one.request, "hold_sealed", details=told_of(holds))
+            same = set(self.holding.said.recipients if self.holding.said else ()) & one.request.parts.keys()
+            for name in sorted(same):
+                yield self.steps.row(one.request, "recipient_held", details={"recipient": name})
 
     def hashes(self, people: Iterable[Person]) -> list[bytes]:
         """Keyed hashes of what the person is found by: the tombstone keeps them, so that they are recognised when they ask."""
@@ -257,18 +282,19 @@ class Erasing:
             self._fulfil(requests)
 
     def _events(self, batch: int, requests: list[Request]) -> list[Row]:
-        sealed = self._sealed(batch)
+        sealed = self.sealed(batch)
         asked = {one.id: self.asked(one) for one in requests}
         rows: list[Row] = []
         now = datetime.now(UTC)
         for request in sorted(requests, key=lambda one: one.id):
+            later = {step.details["recipient"] for step in request.happened("recipient_held")}
             for part in sealed.get(request.id, ()):
-                if part["way"] == capsule.LANE:
+                if part["way"] == capsule.LANE and part["recipient"] not in later:
                     offset = batch * OFFSETS_PER_BATCH + len(rows)
                     rows.append(capsule.journal_row(asked[request.id], part, offset, batch, now))
         return rows
 
-    def _sealed(self, batch: int) -> dict[str, list[Row]]:
+    def sealed(self, batch: int) -> dict[str, list[Row]]:
         """Request → its parts as they were committed; the book does not keep what is sealed."""
         rows = self.store.arrow(TABLE, ["request", "what", "details", "parts"], filter=ds.field("what") == "committed")
         mine = [row for row in rows.to_pylist() if dict(row["details"]).get("batch") == str(batch)]
@@ -314,10 +340,11 @@ class Erasing:
 
     def tidy(self) -> None:
         """Requests whose parts are all answered; after a crash also the keys of answered parts."""
-        parts = [part for one in self.book.open for part in one.parts.values() if part.state != "open" and part.tag]
-        held = {tag for tag, *_ in self.keys.about([part.tag for part in parts])} if parts else set()
-        if held:
-            self.keys.erase(*sorted(held))
+        every = (part for one in self.book.open for part in one.parts.values())
+        parts = [part for part in every if part.state not in ("open", "held") and part.tag]
+        left = {tag for tag, *_ in self.keys.about([part.tag for part in parts])} if parts else set()
+        if left:
+            self.keys.erase(*sorted(left))
         self._fulfil(self.book.open)
 
     def _fulfil(self, requests: Iterable[Request]) -> None:
@@ -333,7 +360,7 @@ class Erasing:
 
 
 def _counted(request: Request) -> dict[str, str]:
-    ways = [part.way for part in request.parts.values()]
+    ways = [part.way for part in request.parts.values() if part.state != "held"]
     return {"lanes": str(ways.count(capsule.LANE)), "tasks": str(ways.count(capsule.TASK))}
 
 

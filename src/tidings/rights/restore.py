@@ -22,6 +22,7 @@ from typing import Any
 
 from tidings import crash, durable
 from tidings.errors import Damaged, Refused
+from tidings.rights.holding import Holding
 from tidings.rights.scrub import ERASED, Gone, scrub
 from tidings.rights.steps import write
 from tidings.seal.keyfiles import KeyFiles
@@ -91,8 +92,12 @@ def ready(settings: Settings, store: Store) -> None:
 def again(settings: Settings, store: Store, keys: KeyFiles) -> list[Gone]:
     """Carry out every later erasure in restored data. The caller holds the run lock."""
     done = []
+    holding = Holding(settings, store, keys)
     for stone in missing(settings):
         tags = [bytes.fromhex(tag) for tag in stone.tags]
+        holding.seal(
+            f"restore/{stone.request}", [(stone.request, tags)]
+        )  # the backup may be older than the hold's file
         _flagged(store, stone, tags)
         done.append(scrub(store, keys, tags))
         _on_record(store, stone)

@@ -11,18 +11,17 @@ from typing import Any
 from tidings.rights.asking import Asking
 from tidings.rights.asks import ASSURANCES, Word
 from tidings.rights.book import Book, Part, Request, Row
-from tidings.rights.erasing import Erasing
+from tidings.rights.releasing import Releasing
 from tidings.rights.steps import Steps
 
-TWO = ("except", "release")
 EARLY = ("received", "verifying", "waiting", "review")
 
 
 class Words:
     """`said` gives the steps that a word makes; the desk commits them."""
 
-    def __init__(self, book: Book, steps: Steps, erasing: Erasing, asking: Asking) -> None:
-        self.book, self.steps, self.erasing, self.asking = book, steps, erasing, asking
+    def __init__(self, book: Book, steps: Steps, releasing: Releasing, asking: Asking) -> None:
+        self.book, self.steps, self.releasing, self.asking = book, steps, releasing, asking
 
     def said(self, word: Word, slip: str) -> Iterator[Row]:
         request = self.book.requests.get(word.request)
@@ -43,6 +42,8 @@ class Words:
             yield self.steps.row(request, "answered", "fulfilled", details=base, **said)
         elif word.action in ("done", "except") and word.recipient in request.parts:
             yield from self._answered(request, request.parts[word.recipient], word, base)
+        elif word.action == "release" and self.releasing.of(request):
+            yield from self.releasing.said(request, word, base)
         elif word.action == "hold" and request.open:
             yield self.steps.row(request, f"{word.action}_asked", details=base | dict(word.says), **said)
         else:

@@ -13,15 +13,16 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings import crash, durable
-from tidings.expiry import archived
+from tidings.expiry import archived, made_at
 from tidings.parquet import AddFile, holding
 from tidings.seal.keyfiles import KeyFiles
 from tidings.seal.keyring import Keyring, associated, open_payload
@@ -117,6 +118,28 @@ def forget_quarantined(store: Store, keyring: Keyring, values: Iterable[str]) ->
     if gone:
         store.unlink_replaced("quarantine")
     return gone
+
+
+def quarantined(store: Store, keyring: Keyring, values: Iterable[str]) -> Iterator[tuple[dict[str, Any], str]]:
+    """The messages that `forget_quarantined` would take out, opened."""
+    wanted = _told(values)
+    for file in store.files("quarantine") if wanted else ():
+        for row in store.arrow("quarantine", ["place", "day", "source", "arrived", "sealed"], files=[file]).to_pylist():
+            body = _body(keyring, row) if row["sealed"] else b""
+            if _names(body, wanted):
+                yield row, body.decode(errors="replace")
+
+
+def archived_lines(settings: Settings, values: Iterable[str]) -> Iterator[tuple[str, datetime, str, str]]:
+    """(source, when its file came, place, line) of what `blank_lines` would empty."""
+    wanted = _told(values)
+    sources = [name for name, source in settings.sources.items() if source.kind == "files"] if wanted else []
+    for name in sources:
+        for path in archived(settings, name):
+            for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
+                if _names(line, wanted):
+                    made = made_at(path) or datetime.now(UTC)
+                    yield name, made, f"{name}/{path.name}:{number}", line.decode(errors="replace")
 
 
 def blank_lines(settings: Settings, values: Iterable[str]) -> int:

@@ -32,6 +32,7 @@ VERBS = {
     "report": "report",
     "restore": "restore",
     "rights": "rights",
+    "keys": "keys",
     "prove": "prove",
     "verify": "verify",
     "bench": "bench",

@@ -44,6 +44,9 @@ class Keeping:
     today: date
     _new: dict[str, set[str]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.retention = self.retention.on(self.today)
+
     def why(self, record_class: str, table: str, file: AddFile) -> str:
         """The first reason to keep this file, in words; empty when it may go."""
         if table in ATTESTED and file.path in self._unattested(table):

@@ -12,6 +12,7 @@ from tidings.channels.call import Channel
 from tidings.channels.manifest import Manifest, load_manifest
 from tidings.errors import ConfigurationError, Problem, Refused
 from tidings.gate.loading import examine_policy
+from tidings.hold_check import hold_problems
 from tidings.settings import Settings, examine
 from tidings.shapes import Subscriber
 
@@ -103,7 +104,7 @@ def verified(directory: str | Path) -> Settings:
     if settings is not None:
         said = {(problem.file, problem.path) for problem in problems}
         channels = [problem for problem in _channels(settings) if (problem.file, problem.path) not in said]
-        problems = sorted({*problems, *examine_policy(settings)[1], *channels})
+        problems = sorted({*problems, *examine_policy(settings)[1], *channels, *hold_problems(settings)})
     if problems or settings is None:
         raise ConfigurationError(problems)
     return settings

@@ -42,6 +42,21 @@ class Shopify(Model):
     entity: Annotated[Name, Field(description="the contract whose key is Shopify's customer id")] | None = None
 
 
+class Holds(Model):
+    """Records that a law or counsel wants kept although their person is erased: sealed for counsel, in data/holds (docs/holds.md)."""
+
+    counsel_key: Annotated[
+        SecretRef, Field(description="counsel's public key, X25519 in PEM; the private one stays away")
+    ]
+    days: Annotated[
+        Whole | None,
+        Field(ge=1, le=36_600, description="after which a hold that names no end is over; none: two people say so"),
+    ] = None
+    recipients: Annotated[
+        DistinctTexts, Field(description="recipients under the same holds: they are told when the hold is over")
+    ] = ()
+
+
 class ConsentHook(Model):
     """A consent platform that calls `/v1/consent/PLATFORM`, and how its calls are proved (docs/signals.md)."""
 
@@ -74,6 +89,7 @@ class Rights(Model):
     ] = "en"
     contact: Annotated[Text, Field(description="where people reach those who answer for their data")] = ""
     capsule_days: Annotated[Whole, Field(ge=1, le=90, description="days after which an open capsule is a breach")] = 30
+    holds: Holds | None = None
     form: Form | None = None
     identity: Identity | None = None
     shopify: Shopify | None = None

@@ -149,9 +149,10 @@ class Settings:
 
     @cached_property
     def keyring(self) -> Keyring:
+        from tidings.seal import kek
         from tidings.seal.keyring import Keyring
 
-        return Keyring(master_key(self))
+        return Keyring(master_key(self), kek.read(self.data_path / "keys").version)
 
 
 def master_key(settings: Settings) -> bytes:

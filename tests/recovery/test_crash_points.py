@@ -64,6 +64,9 @@ ELSEWHERE += (
     "rights.destroyed",
 )  # tests/rights/test_desk_killed.py
 ELSEWHERE += ("rights.told", "rights.answered")
+ELSEWHERE += ("rights.strays_held", "rights.held", "rights.hold_released")  # tests/rights/test_holds_killed.py
+ELSEWHERE += ("rights.telling_again", "rights.told_again")
+ELSEWHERE += ("keys.rotation_begun", "keys.rewrapping", "keys.rewrapped", "keys.rotation_attested")  # test_rotation.py
 # A source without an order of its own recognises repeats by the journal alone, also its own half-done batch.
 UNORDERED = ("emit.journal", "last_seen.before_commit", "emit.done")
 

@@ -21,6 +21,7 @@ from tidings.ledger.attestation import (
     Erased,
     ExceptionApproved,
     Expired,
+    KeysRotated,
     LanePaused,
     LaneResumed,
     LetterExpired,
@@ -113,6 +114,7 @@ BUILT = {
         feeds={"crm/1": {"rows": 6, "upto": 7}},
         **BY,
     ),
+    "keys_rotated": KeysRotated(version=2, previous=1, count=900, files=64, **BY),
     "reviewed": Reviewed(event_id="event-1", outcome="release", reason="read and found harmless", **BY),
     "erased": Erased(subject_identifier="ab" * 16, basis="request", generation=1, keys_destroyed=4, **BY),
 }

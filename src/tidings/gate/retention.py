@@ -7,7 +7,7 @@ record was made. A class without a duty is kept for ever. A hold keeps what it c
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from functools import cache
 from importlib.resources import files
@@ -85,6 +85,11 @@ class Schedule:
         longest = self.decides(day)
         return longest.until(day) if longest else None
 
+    def lawful(self, day: date) -> Duty | None:
+        """The longest duty of a law, which an erasure does not end; the operator's own number is none."""
+        laws = [duty for duty in self.duties if duty.name != OWN] if self.named else []
+        return max(laws, key=lambda duty: duty.until(day), default=None)
+
     def over(self, day: date, today: date) -> bool:
         """May a record of this day go?"""
         last = self.until(day)
@@ -103,7 +108,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Hold:
-    """Keeps what it covers. What it does not narrow down it covers whole; where we cannot tell, it covers."""
+    """Keeps what it covers, until its own end. What it does not narrow down it covers whole; where we cannot tell, it covers."""
 
     reason: str
     by: str
@@ -113,6 +118,7 @@ class Hold:
     entity: str = ""
     first: date = date.min
     last: date = date.max
+    until: date = date.max  # the last day of the hold itself; on the day after it is over
 
     def covers(
         self,
@@ -132,7 +138,8 @@ class Hold:
         )
 
     def __str__(self) -> str:
-        return f"{self.reason} ({self.by}, since {self.since})"
+        ends = f", until {self.until}" if self.until != date.max else ""
+        return f"{self.reason} ({self.by}, since {self.since}{ends})"
 
 
 @dataclass(frozen=True)
@@ -144,3 +151,7 @@ class Retention:
 
     def __getitem__(self, record_class: str) -> Schedule:
         return self.schedules.get(record_class, Schedule(record_class))
+
+    def on(self, today: date) -> Retention:
+        """With the holds that are not over."""
+        return replace(self, holds=tuple(hold for hold in self.holds if hold.until >= today))

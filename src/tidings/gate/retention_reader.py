@@ -5,7 +5,8 @@ retention:
   quarantine: {days: 90}
   proof: {statutes: [us-hipaa-docs, us-tsr-records]}    the longest of them and of what the rules name
 holds:
-  - {class: events, source: crm, from: "2025-01-01", to: "2025-06-30", since: "2026-11-01", reason: "case 12", by: "counsel"}
+  - {class: events, source: crm, from: "2025-01-01", to: "2025-06-30", since: "2026-11-01", until: "2028-12-31", reason: "case 12",
+     by: "counsel"}                                     `from` and `to` say which records, `until` when the hold itself ends
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MAX_NUMBER = {"days": 36_600, "months": 1_200, "years": 100}
 # Files hold a month of records and go whole, so what is due on the first waits for the last.
 WAIT = Amount("days", 31)
 OWN_FOLDER = "policy"  # a bundle of somebody else may hold records, and never lets them go
-_HOLD_KEYS = {"class", "source", "entity", "from", "to", "since", "reason", "by"}
+_HOLD_KEYS = {"class", "source", "entity", "from", "to", "since", "until", "reason", "by"}
 
 
 def read_retention(
@@ -177,15 +178,15 @@ class _Reading:
             self._wrong((*place, "class"), "choice", held, "one of " + ", ".join(classes()), "Name a class.")
             return None
         try:
-            since, first, last = (
+            since, first, last, until = (
                 date.fromisoformat(str(entry[key])) if entry.get(key) else default
-                for key, default in (("since", date.min), ("from", date.min), ("to", date.max))
+                for key, default in (("since", date.min), ("from", date.min), ("to", date.max), ("until", date.max))
             )
         except ValueError:
             self._wrong(place, "date", "something else", "dates as YYYY-MM-DD", "Mend the date.")
             return None
         texts = {key: str(entry.get(key) or "") for key in ("source", "entity")}
-        return Hold(str(entry["reason"]), str(entry["by"]), since, held, **texts, first=first, last=last)
+        return Hold(str(entry["reason"]), str(entry["by"]), since, held, **texts, first=first, last=last, until=until)
 
     def _wrong(self, place: Place, code: str, found: str, expected: str, what_now: str) -> None:
         self.problems.append(self.document.problem(place, code, found, expected, what_now))

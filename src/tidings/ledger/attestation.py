@@ -267,3 +267,14 @@ class Expired(_Entry):
     policy_version: str
     feeds: Mapping[str, Value] | None = None
     replaces: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeysRotated(_Entry):
+    """Every key of every person is wrapped under a new version of the key-encryption key; `count` keys in `files` files."""
+
+    KIND = "keys_rotated"
+    version: int
+    previous: int
+    count: int
+    files: int

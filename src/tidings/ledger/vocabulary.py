@@ -189,6 +189,7 @@ VOCABULARY: Mapping[str, tuple[Mapping[str, Check], Mapping[str, Check]]] = {
         },
         {"feeds": _any, "replaces": _integer},
     ),
+    "keys_rotated": ({**_BY, "version": _integer, "previous": _integer, "count": _integer, "files": _integer}, {}),
     "checkpoint": ({"origin": _text, "size": _integer, "root": _hash, "signature": _text}, {}),
 }
 

@@ -212,13 +212,18 @@ class Asking:
         newest = {row["tag"]: dict(row["consents"] or ()) for row in sorted(rows, key=lambda row: row["version"] or "")}
         held = any(said.get("is:legal_hold") == "granted" for said in newest.values())
         child = request.details.get("child") == "yes" or any(s.get("is:child") == "granted" for s in newest.values())
-        if request.kind == "erasure" and held and "legal_hold" not in approved:
+        if request.kind == "erasure" and "legal_hold" not in approved and self._kept(people, held):
             return "legal_hold"
         if child and request.kind not in PROTECTS and "child" not in approved:
             return "child"
         if request.kind in ("erasure", *ANSWERS) and self._shared(people) and "shared_identifier" not in approved:
             return "shared_identifier"
         return ""
+
+    def _kept(self, people: Mapping[bytes, Person], flagged: bool) -> bool:
+        """Would the erasure destroy what is held? Where counsel has a key it moves to the hold store instead."""
+        holding = self.erasing.holding
+        return holding.counsel is None and (flagged or holding.bound(people))
 
     def _shared(self, people: Mapping[bytes, Person]) -> bool:
         """Are two records of one kind, which nobody merged, found by the same e-mail or phone? Then they may be two people."""

@@ -27,6 +27,10 @@ _STANDING = (
     "state", "jurisdiction", "regulation", "assurance", "due", "fingerprint", "tags", "hashes", "kid", "key_file", "sealed",
 )  # fmt: skip
 
+# What a step says of a recipient → the state of its part.
+_ANSWERS = {"acknowledged": "acknowledged", "excepted": "excepted", "not_concerned": "not_concerned"}
+_ANSWERS |= {"recipient_held": "held", "recipient_released": "open"}
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -51,7 +55,7 @@ class Part:
     kid: bytes = field(repr=False)
     tag: bytes = field(repr=False)
     deadline: datetime | None = None
-    state: str = "open"  # open, acknowledged, excepted, not_concerned
+    state: str = "open"  # open, acknowledged, excepted, not_concerned; held while it is under the same hold as our copy
 
     @property
     def answer(self) -> Answer:
@@ -113,6 +117,7 @@ class Book:
         self.pausing: dict[str, Request] = {}  # in the time in which they can be taken back
         self.queued: dict[str, Request] = {}  # behind another request of the same person
         self.ending: dict[str, Request] = {}  # somebody wants the right lifted, and it is not yet
+        self.released: dict[str, Request] = {}  # recipients of theirs were under a hold that is over
         self.touched: set[str] = set()  # since somebody emptied it
         self._lanes: set[Answer] = set()  # those of `awaited` that a lane is to bring
         self._open: dict[str, Request] = {}
@@ -195,6 +200,7 @@ class Book:
         _kept(self.queued, request, request.state == "received" and bool(request.happened("queued")))
         ending = request.open and bool(request.happened("lift_asked")) and not request.happened("lift_begun")
         _kept(self.ending, request, ending)
+        _kept(self.released, request, request.open and bool(request.happened("recipient_released")))
         _kept(
             self.moving, request, request.open and bool(request.happened("committed") and not request.happened("told"))
         )
@@ -214,8 +220,8 @@ class Book:
 
     def _answered(self, request: Request, recipient: str, what: str) -> None:
         part = request.parts.get(recipient)
-        if part is not None and what in ("acknowledged", "excepted", "not_concerned"):
-            self._part(request, replace(part, state=what))
+        if part is not None and what in _ANSWERS:
+            self._part(request, replace(part, state=_ANSWERS[what]))
         elif part is not None and what == "unanswered":  # its lane is at an end: a human goes on
             self._part(request, replace(part, way="task"))
 

@@ -57,7 +57,7 @@ def claims(evidence: Evidence) -> dict[str, Any]:
     """The whole of certificate.json."""
     _sound(evidence)
     last = evidence.steps[-1].values
-    ended = last["timestamp"] if last["state"] in FINAL else ""
+    ended = _ended(evidence)
     recipients = list(_recipients(evidence))
     missing = list(_missing(evidence, recipients))
     told = told_of(evidence)
@@ -80,10 +80,20 @@ def claims(evidence: Evidence) -> dict[str, Any]:
 
 
 def told_of(evidence: Evidence) -> Told:
-    last = evidence.steps[-1].values
-    ended = datetime.fromisoformat(last["timestamp"]) if last["state"] in FINAL else None
+    said = _ended(evidence)
+    ended = datetime.fromisoformat(said) if said else None
     letter = next(iter(_happened(evidence, "letter:extension")), None)
     return Told(tuple(_pauses(evidence)), datetime.fromisoformat(letter.values["timestamp"]) if letter else None, ended)
+
+
+def _ended(evidence: Evidence) -> str:
+    """When it came to its end; steps after that (a letter, a hold that is over years later) do not move it."""
+    found = ""
+    for one in reversed(evidence.steps):
+        if one.values["state"] not in FINAL:
+            break
+        found = str(one.values["timestamp"])
+    return found
 
 
 def _sound(evidence: Evidence) -> None:
@@ -235,7 +245,9 @@ def _missing(evidence: Evidence, recipients: Sequence[Mapping[str, Any]]) -> Ite
         yield f"the request is {state}"
     for one in recipients:
         if not one["end"]:
-            yield f"{one['recipient']}: {_why(one)}"
+            held = [step for step in evidence.steps if _detail(step, "recipient") == one["recipient"]]
+            kept = held and held[-1].values["what"] == "recipient_held"
+            yield f"{one['recipient']}: {'it keeps its copy under the same hold' if kept else _why(one)}"
     if state != "fulfilled":
         return
     told, owed = (

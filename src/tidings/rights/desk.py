@@ -25,6 +25,7 @@ from tidings.rights.changing import PERSON
 from tidings.rights.erasing import ASKED, Erasing, Ready
 from tidings.rights.order import in_causal_order
 from tidings.rights.people import Person
+from tidings.rights.releasing import Releasing
 from tidings.rights.rounds import rounds_of
 from tidings.rights.saying import Words
 from tidings.rights.steps import Steps
@@ -51,7 +52,9 @@ class Desk:
         self.erasing = Erasing(settings, store, self.keys, self.book, self.steps)
         self.asking = Asking(settings, store, self.erasing, self.steps)
         self.rounds = rounds_of(settings, self.asking.laws, self.book, self.steps, self._contact)
-        self.words = Words(self.book, self.steps, self.erasing, self.asking)
+        self.releasing = Releasing(self.erasing)
+        self.rounds.others = (self.releasing.sweep,)
+        self.words = Words(self.book, self.steps, self.releasing, self.asking)
         self.kept = store.transaction_version(TABLE, ANSWERS)
         self.read = {name: store.transaction_version(TABLE, name) for name in (CURSOR, ANSWERS)}
         # Events that ask for an erasure and wait for their request to get there.
@@ -62,13 +65,16 @@ class Desk:
     def recover(self) -> None:
         """Before any batch: what a crash left half-destroyed is destroyed."""
         self.erasing.recover()
+        self.releasing.recover()
         self.erasing.tidy(self.book.open)
 
     def step(self) -> None:
         self._slips()
         self._follow_journal()
+        self.releasing.finish()
         self.erasing.commit(list(self._ready()))
         self.erasing.dispatch(self._attested)
+        self.releasing.tell(self._attested)
         self._follow_answers()
         self._waited()
         self._forget_asks()
@@ -84,6 +90,7 @@ class Desk:
             and heard
             and not self.book.moving
             and not self.book.queued
+            and not self.releasing.moving()
             and not ready
             and next(intake.waiting(self.settings), None) is None
         )
@@ -125,6 +132,8 @@ class Desk:
         answered = {row["request"] for row in rows if row["what"] in ("acknowledged", "excepted")}
         if answered:
             self.erasing.tidy([self.book.requests[name] for name in answered])
+        if any(row["what"] == "hold_released" for row in rows):
+            self.releasing.carry_out()
 
     def _waited(self) -> None:
         """Requests whose time to be taken back is over go on."""
@@ -253,5 +262,6 @@ def over(request: Request) -> bool:
 
 
 def _done(request: Request) -> bool:
-    """Can nobody come back to it? What was refused may be appealed against, and a standing right may be lifted."""
-    return over(request) and request.state != "refused" and request.kind not in PERSON
+    """Can nobody come back to it? What was refused may be appealed against, a standing right lifted, what is held released."""
+    standing = request.kind in PERSON or request.happened("hold_sealed")
+    return over(request) and request.state != "refused" and not standing

@@ -71,24 +71,29 @@ def _logged(log: Path) -> Iterator[tuple[int, str]]:
                 yield int(said["batchId"]), str(said["path"]).rpartition("/")[2]
 
 
+def lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Its lines by number, from 1 on."""
+    try:
+        with path.open("rb") as found:
+            yield from enumerate(found, 1)
+    except FileNotFoundError:  # its time was over, or it was put away and is looked at there
+        return
+
+
 def blanked(path: Path, theirs: Callable[[bytes], bool]) -> int:
     """Empty these lines of a file; returns how many there were."""
-    try:
-        with path.open("rb") as lines:
-            found = {number for number, line in enumerate(lines) if theirs(line)}
-    except FileNotFoundError:  # its time was over, or it was put away and is looked at there
-        return 0
+    found = {number for number, line in lines(path) if theirs(line)}
     if found:
         _without(path, found)
     return len(found)
 
 
-def _without(path: Path, lines: set[int]) -> None:
+def _without(path: Path, gone: set[int]) -> None:
     """The same file with these lines empty, and as old as it was: a stream takes a file for new by its age."""
     draft, then = path.with_name(f".{path.name}.new"), path.stat()
     with path.open("rb") as old, draft.open("wb") as new:
-        for number, line in enumerate(old):
-            new.write(b"\n" * line.endswith(b"\n") if number in lines else line)
+        for number, line in enumerate(old, 1):
+            new.write(b"\n" * line.endswith(b"\n") if number in gone else line)
     os.utime(draft, ns=(then.st_atime_ns, then.st_mtime_ns))
     draft.chmod(then.st_mode & 0o7777)
     durable.sync_file(draft)

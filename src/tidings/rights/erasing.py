@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,8 @@ from tidings.rights import capsule, fence, lifting, restore
 from tidings.rights.applied import Applied
 from tidings.rights.book import APP, TABLE, Book, Request, Row
 from tidings.rights.changing import PERSON
+from tidings.rights.holding import Holding
+from tidings.rights.holdstore import Held, told_of
 from tidings.rights.mentions import Record
 from tidings.rights.named_by import hashed, identifying, told_places
 from tidings.rights.order import ERASURE_WINS
@@ -44,6 +46,10 @@ if TYPE_CHECKING:
     from tidings.store import Store
 
 crash.POINTS["rights.capsule_keys"] = "an erasure: the capsule's keys are durable, nothing is committed"
+crash.POINTS["rights.strays_held"] = (
+    "an erasure: held messages outside the tables are sealed for counsel, still there as well"
+)
+crash.POINTS["rights.held"] = "an erasure: held records are sealed for counsel, nothing is committed"
 crash.POINTS["rights.committed"] = "an erasure: tombstone and capsule are committed, the person's keys are still there"
 crash.POINTS["rights.destroyed"] = "an erasure: the person's keys are gone, the step is not written"
 crash.POINTS["rights.told"] = "an erasure: its events are in the journal, the step is not written"
@@ -70,6 +76,7 @@ class Erasing:
     def __init__(self, settings: Settings, store: Store, keys: KeyFiles, book: Book, steps: Steps) -> None:
         self.settings, self.store, self.keys, self.book, self.steps = settings, store, keys, book, steps
         self.sight = Sight(settings, store, keys)
+        self.holding = Holding(settings, store, keys)
 
     def commit(self, ready: list[Ready]) -> None:
         """Tombstones and capsules of these, in one commit; then nothing of the people is left with us but that."""
@@ -79,20 +86,34 @@ class Erasing:
         self.sight.identities({one for many in ready for one in self.hashes(many.people)})
         own = {one.request.id: self._own(one.people) for one in ready}
         made = {one.request.id: self._parts(one, own[one.request.id]) for one in ready}
-        rows = [{"tag": p.tag, "kid": p.kid, "key": p.key} for parts in made.values() for p in parts]
-        if rows:
-            self.keys.write(pa.Table.from_pylist(rows), f"rights-capsule-{batch}-00000000")
+        keys = [{"tag": p.tag, "kid": p.kid, "key": p.key} for parts in made.values() for p in parts]
+        if keys:
+            self.keys.write(pa.Table.from_pylist(keys), f"rights-capsule-{batch}-00000000")
         crash.point("rights.capsule_keys")
         said = self._identifying(person for people in own.values() for person in people)
+        self._hold_strays(batch, ready, own)
+        crash.point("rights.strays_held")
         seen = told_places(self.settings, self.store)
         forget_quarantined(self.store, self.settings.keyring, said)
         blank_lines(self.settings, said)
         with fence.closed():
+            # Behind the fence: nothing of them is written after it was looked at.
+            held = self.holding.seal(str(batch), [(one.request.id, [p.tag for p in one.people]) for one in ready])
+            self._hold_strays(batch, ready, own)
+            crash.point("rights.held")
             forget_quarantined(self.store, self.settings.keyring, said, seen)  # what a batch has brought meanwhile
             blank_lines(self.settings, said, seen)
-            self.steps.commit([self._committed(one, made[one.request.id], batch) for one in ready])
+            rows = [self._committed(one, made[one.request.id], batch) for one in ready]
+            self.steps.commit([*rows, *self._held(ready, held)])
             crash.point("rights.committed")
             self.destroy([one.request for one in ready])
+
+    def _hold_strays(self, batch: int, ready: list[Ready], own: Mapping[str, list[Person]]) -> None:
+        """What names these people outside the tables and must be kept, before it is forgotten there."""
+        if self.holding.counsel is not None:
+            who = ((one.request.id, [p.tag for p in one.people], own[one.request.id]) for one in ready)
+            named = ((name, tags, self._identifying(people)) for name, tags, people in who)
+            self.holding.seal_strays(str(batch), named)
 
     def _committed(self, one: Ready, parts: list[capsule.Sealed], batch: int) -> Row:
         event, now = one.event, datetime.now(UTC)
@@ -106,6 +127,15 @@ class Erasing:
         }
         rows = [part.as_row() for part in parts]
         return self.steps.row(one.request, "committed", "working", details=details, parts=rows, **said)
+
+    def _held(self, ready: list[Ready], held: Mapping[str, list[Held]]) -> Iterator[Row]:
+        """What moved to the hold store, and which recipients keep theirs under the same hold."""
+        for one in (one for one in ready if held.get(one.request.id)):
+            holds = held[one.request.id]
+            yield self.steps.row(one.request, "hold_sealed", details=told_of(holds))
+            same = set(self.holding.said.recipients if self.holding.said else ()) & one.request.parts.keys()
+            for name in sorted(same):
+                yield self.steps.row(one.request, "recipient_held", details={"recipient": name})
 
     def hashes(self, people: Iterable[Person]) -> list[bytes]:
         """Keyed hashes of what the person is found by: the tombstone keeps them, so that they are recognised when they ask."""
@@ -259,17 +289,18 @@ class Erasing:
             self._fulfil(requests)
 
     def _events(self, batch: int, requests: list[Request]) -> list[Row]:
-        sealed, asked = self._sealed(requests), self.asked(requests)
+        sealed, asked = self.sealed(requests), self.asked(requests)
         rows: list[Row] = []
         now = datetime.now(UTC)
         for request in sorted(requests, key=lambda one: one.id):
+            later = {step.details["recipient"] for step in request.happened("recipient_held")}
             for part in sealed.get(request.id, ()):
-                if part["way"] == capsule.LANE:
+                if part["way"] == capsule.LANE and part["recipient"] not in later:
                     offset = batch * OFFSETS_PER_BATCH + len(rows)
                     rows.append(capsule.journal_row(asked[request.id], part, offset, batch, now))
         return rows
 
-    def _sealed(self, requests: list[Request]) -> dict[str, list[Row]]:
+    def sealed(self, requests: list[Request]) -> dict[str, list[Row]]:
         """Request → its parts as they were committed; the book does not keep what is sealed. They are in files of that time."""
         times = [step.at for one in requests for step in one.happened("committed")]
         low, high = (pa.scalar(one, pa.timestamp("us", "UTC")) for one in (min(times), max(times)))
@@ -326,9 +357,10 @@ class Erasing:
 
     def tidy(self, requests: Collection[Request]) -> None:
         """Those of them whose parts are all answered; after a crash also the keys of answered parts."""
-        parts = [part for one in requests for part in one.parts.values() if part.state != "open" and part.tag]
-        if held := self.keys.held([part.tag for part in parts]):
-            self.keys.erase(*sorted(held))
+        every = (part for one in requests for part in one.parts.values())
+        parts = [part for part in every if part.state not in ("open", "held") and part.tag]
+        if left := self.keys.held([part.tag for part in parts]):
+            self.keys.erase(*sorted(left))
         self._fulfil(requests)
 
     def _fulfil(self, requests: Iterable[Request]) -> None:
@@ -350,7 +382,7 @@ def _unsaid(request: Request, code: str) -> bool:
 
 
 def _counted(request: Request) -> dict[str, str]:
-    ways = [part.way for part in request.parts.values()]
+    ways = [part.way for part in request.parts.values() if part.state != "held"]
     return {"lanes": str(ways.count(capsule.LANE)), "tasks": str(ways.count(capsule.TASK))}
 
 

@@ -41,6 +41,7 @@ LETTERS = (
     "breach",
     "lifting",
 )
+KEPT = "a duty to keep records forbids us to delete part of it now; that part is locked away and deleted when the duty ends"
 ENDS = ("completion", "partly", "unmatched", "refusal")
 MOST_TRIES, AGAIN_AFTER = 5, timedelta(minutes=30)
 DOUBT_AFTER = timedelta(minutes=15)  # a letter that was about to leave so long ago did not come back
@@ -118,7 +119,8 @@ def outcome_of(request: Request) -> str:
         return "unmatched"
     if request.state == "refused":
         return "refusal"
-    return "partly" if any(part.state == "excepted" for part in request.parts.values()) else "completion"
+    kept = any(part.state in ("excepted", "held") for part in request.parts.values()) or request.happened("hold_sealed")
+    return "partly" if kept else "completion"
 
 
 def _free(request: Request, kind: str, now: datetime) -> bool:
@@ -246,6 +248,7 @@ def _reason(request: Request, kind: str) -> str:
         "lifting": "lift_asked",
     }
     found = [step.reason for step in request.happened(whats.get(kind, "")) if step.reason]
+    found += [KEPT] if kind == "partly" and request.happened("hold_sealed") else []
     return "; ".join(dict.fromkeys(found)) or "-"
 
 

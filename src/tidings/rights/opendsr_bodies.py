@@ -51,7 +51,13 @@ def forwarded(request: Request | None, domain: str) -> list[dict[str, Any]] | No
     """Version 3: how each recipient stands, and whether the request was refused."""
     if request is None:
         return None
-    words = {"open": "pending", "acknowledged": "sent", "excepted": "skipped", "not_concerned": "skipped"}
+    words = {
+        "open": "pending",
+        "held": "pending",
+        "acknowledged": "sent",
+        "excepted": "skipped",
+        "not_concerned": "skipped",
+    }
     told = [
         {"domain": None, "name": part.recipient, "status": words[part.state], "status_message": None}
         for part in request.parts.values()

@@ -72,6 +72,18 @@ def look_up(store: Store, keys: KeyFiles, ring: Keyring, tenant: str, tags: Coll
     return Look(found, len(near), len(files))
 
 
+def rows_about(
+    store: Store, keys: KeyFiles, tags: Collection[bytes], columns: list[str]
+) -> Iterable[tuple[bytes, dict[str, Any], dict[str, Any] | None]]:
+    """(whose, row, what was sealed in it) of these people's journal rows; a payload that was not asked for or is over is None."""
+    held = {kid: (tag, name, key) for tag, name, kid, key in keys.about(tags)}
+    near = holding_batches(store.files("journal"), {name for _, name, _ in held.values()})
+    look = ds.field("kid").isin(pa.array(sorted(held), pa.binary()))
+    for row in store.arrow("journal", columns, files=near, filter=look).to_pylist() if held else ():
+        tag, _, key = held[row["kid"]]
+        yield tag, row, _opened(row, key) if row.get("payload") is not None else None
+
+
 def _learn(person: Person, row: Mapping[str, Any], data: Mapping[str, Any], who: tuple[Keyring, str]) -> None:
     ring, tenant = who
     person.entity = row["entity"] or person.entity

@@ -22,6 +22,7 @@ from typing import Any
 
 from tidings import crash, durable
 from tidings.errors import Damaged, Refused
+from tidings.rights.holding import Holding
 from tidings.rights.scrub import ERASED, Gone, scrub
 from tidings.rights.steps import write
 from tidings.seal.keyfiles import KeyFiles
@@ -63,18 +64,22 @@ def carried_out(settings: Settings, stones: Iterable[Tombstone]) -> None:
 
 def missing(settings: Settings) -> list[Tombstone]:
     """Erasures that this data folder has not carried out; a lost file outside is written again from what the data knows."""
+    _append(settings, _outside(settings), _read(settings, _inside(settings)))
+    return later(settings)
+
+
+def later(settings: Settings) -> list[Tombstone]:
+    """The same, by looking alone."""
     outside, inside = (_read(settings, path) for path in (_outside(settings), _inside(settings)))
-    _append(settings, _outside(settings), inside)
     done = {one.request for one in inside}
     return [one for one in outside if one.request not in done]
 
 
 def ready(settings: Settings, store: Store) -> None:
     """Refuse data that is older than an erasure. One that is under way in this data is finished by the run itself."""
-    later = missing(settings)
-    if not later:
+    wanted = {one.request for one in missing(settings)}
+    if not wanted:
         return
-    wanted = {one.request for one in later}
     here = set(store.arrow("rights_requests", ["request"])["request"].to_pylist()) if _has(store) else set()
     if wanted - here:
         raise Refused(
@@ -88,8 +93,12 @@ def ready(settings: Settings, store: Store) -> None:
 def again(settings: Settings, store: Store, keys: KeyFiles) -> list[Gone]:
     """Carry out every later erasure in restored data. The caller holds the run lock."""
     done = []
+    holding = Holding(settings, store, keys)
     for stone in missing(settings):
         tags = [bytes.fromhex(tag) for tag in stone.tags]
+        holding.seal(
+            f"restore/{stone.request}", [(stone.request, tags)]
+        )  # the backup may be older than the hold's file
         _flagged(store, stone, tags)
         done.append(scrub(store, keys, tags))
         _on_record(store, stone)

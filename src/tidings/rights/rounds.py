@@ -60,6 +60,7 @@ class Rounds:
     contact_of: Callable[[Request], str]
     capsule_age: timedelta = timedelta(days=30)
     looked: datetime | None = None
+    others: Sequence[Callable[[datetime], None]] = ()  # what else time ends: holds
 
     def due(self, request: Request, now: datetime) -> datetime:
         return due_of(request, self.office.laws, now)
@@ -102,6 +103,8 @@ class Rounds:
         drafts, ready = self.office.prepare(watched, self.contact_of, now)
         self._write([*found, *drafts])
         self._write(self.office.give(ready))
+        for other in self.others:
+            other(now)
 
     def causes(self, now: datetime) -> list[tuple[Kind, str, str]]:
         return sweeper.causes(self.watched(), self.office.laws, now)

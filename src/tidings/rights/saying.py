@@ -12,18 +12,17 @@ from tidings.rights import lifting
 from tidings.rights.asking import Asking
 from tidings.rights.asks import ASSURANCES, Word, same_name
 from tidings.rights.book import Book, Part, Request, Row
-from tidings.rights.erasing import Erasing
+from tidings.rights.releasing import Releasing
 from tidings.rights.steps import Steps
 
-TWO = ("except", "release")
 EARLY = ("received", "verifying", "waiting", "review")
 
 
 class Words:
     """`said` gives the steps that a word makes; the desk commits them."""
 
-    def __init__(self, book: Book, steps: Steps, erasing: Erasing, asking: Asking) -> None:
-        self.book, self.steps, self.erasing, self.asking = book, steps, erasing, asking
+    def __init__(self, book: Book, steps: Steps, releasing: Releasing, asking: Asking) -> None:
+        self.book, self.steps, self.releasing, self.asking = book, steps, releasing, asking
 
     def said(self, word: Word, slip: str) -> Iterator[Row]:
         request = self.book.requests.get(word.request)
@@ -46,6 +45,8 @@ class Words:
             yield from self._answered(request, request.parts[word.recipient], word, base)
         elif word.action == lifting.ACTION and lifting.standing(request):
             yield self.steps.row(request, "lift_asked", "working", details=base, **said)
+        elif word.action == "release" and self.releasing.of(request):
+            yield from self.releasing.said(request, word, base)
         elif word.action == "hold" and request.open:
             yield self.steps.row(request, f"{word.action}_asked", details=base | dict(word.says), **said)
         else:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from tidings import crash
+from tidings.expiry import made_at
 from tidings.near import holding_batches
 from tidings.parquet import AddFile, holding
 from tidings.rights import dropped
@@ -129,6 +131,26 @@ def forget_quarantined(
     if gone:
         store.unlink_replaced("quarantine")
     return gone
+
+
+def quarantined(store: Store, keyring: Keyring, values: Iterable[str | Record]) -> Iterator[tuple[dict[str, Any], str]]:
+    """The messages that `forget_quarantined` would take out, opened."""
+    wanted = _told(values)
+    for file in store.files("quarantine") if wanted else ():
+        for row in store.arrow("quarantine", ["place", "day", "source", "arrived", "sealed"], files=[file]).to_pylist():
+            body = _body(keyring, row) if row["sealed"] else b""
+            if _names(body, wanted, row["source"] or ""):
+                yield row, body.decode(errors="replace")
+
+
+def dropped_lines(settings: Settings, values: Iterable[str | Record]) -> Iterator[tuple[str, datetime, str, str]]:
+    """(source, when its file came, place, line) of what `blank_lines` would empty."""
+    wanted = _told(values)
+    for name, path in dropped.lying(settings) if wanted else ():
+        for number, line in dropped.lines(path):
+            if _names(line, wanted, name):
+                made = made_at(path) or datetime.now(UTC)
+                yield name, made, f"{name}/{path.name}:{number}", line.rstrip(b"\n").decode(errors="replace")
 
 
 def blank_lines(settings: Settings, values: Iterable[str | Record], seen: Collection[str] | None = None) -> int:

@@ -68,7 +68,9 @@ class Sweep:
         if sealed is None or not request.open:
             return
         for part in (one for one in request.parts.values() if one.state == "open"):
-            end = min(part.deadline or sealed + self.capsule_age, sealed + self.capsule_age)
+            again = [s.at for s in request.happened("recipient_released") if s.details["recipient"] == part.recipient]
+            age = (again[-1] if again else sealed) + self.capsule_age
+            end = age if again else min(part.deadline or age, age)
             if now > end and not _told(request, "capsule_overdue", recipient=part.recipient):
                 why = f"No answer for the capsule by {shown(end)}; its identifiers are kept until there is one."
                 yield Draft(request.id, "capsule_overdue", why, details={"recipient": part.recipient})

@@ -30,6 +30,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from tidings import crash, durable
 from tidings.errors import Damaged, Refused
 from tidings.parquet import chunks, holding, is_empty
+from tidings.seal import kek as rotation
 from tidings.seal.keyring import IV_BYTES, SEPARATOR, bucket
 
 SCHEMA = pa.schema([("tag", pa.binary()), ("kid", pa.binary()), ("key", pa.binary())])
@@ -39,6 +40,7 @@ ABANDONED_S = 3600
 
 crash.POINTS["keys.before_adopt"] = "key files: written and synced, not yet under their name"
 crash.POINTS["keys.after_adopt"] = "key files: under their name, the journal does not refer to them yet"
+crash.POINTS["keys.rewrapping"] = "a rotation: one key file is under the new key-encryption key, others are not"
 crash.POINTS["keys.compacting"] = "key files: compacted rows are durable, the batches' own files are still there"
 
 
@@ -62,6 +64,8 @@ class KeyFiles:
     def __init__(self, root: str | Path, kek: bytes, *older: bytes) -> None:
         self.root = durable.local(root)
         self._keks = (kek, *older)
+        if not older:  # only a rotation knows two
+            rotation.settled(self.root)
 
     def __repr__(self) -> str:
         return f"KeyFiles({str(self.root)!r})"
@@ -194,14 +198,24 @@ class KeyFiles:
         return len(names)
 
     def rewrap(self) -> int:
-        """After a rotation: every key under the current key-encryption key, so that the older ones can be destroyed."""
+        """After a rotation: every key under the current key-encryption key, so that the older ones can be destroyed.
+
+        Nobody writes meanwhile: what lies in tmp was left by somebody who was killed. Killed itself, it is done again; a file that
+        is under the current key already stays as it is. Returns how many rows there are.
+        """
+        counted = 0
         with self._alone():
+            for left in (self.root / "tmp").iterdir():
+                shutil.rmtree(left)
             for path in self._runs() + self._batches():
                 rows = pq.read_table(path)
-                triples = zip(*(rows[name].to_pylist() for name in SCHEMA.names), strict=True)
+                triples = list(zip(*(rows[name].to_pylist() for name in SCHEMA.names), strict=True))
                 keys = [wrap(self._keks[0], t, k, unwrap(self._keks, t, k, w)) for t, k, w in triples]
-                _replace(path, rows.set_column(2, "key", pa.array(keys, pa.binary())))
-            return len(self._runs() + self._batches())
+                if keys != [wrapped for _, _, wrapped in triples]:
+                    _replace(path, rows.set_column(2, "key", pa.array(keys, pa.binary())))
+                crash.point("keys.rewrapping")
+                counted += rows.num_rows
+        return counted
 
     def _merge(self, number: int, rows: pa.Table) -> None:
         """Write one run of new rows and of older runs that are not much larger: few runs, and no row is rewritten often."""

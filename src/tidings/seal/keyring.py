@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from tidings.errors import Damaged, Refused
+from tidings.seal import kek
 
 KEY_BYTES = 32
 TAG_BYTES = 16
@@ -33,9 +34,9 @@ def new_secret() -> bytes:
 class Keyring:
     """Derives one independent key per purpose; shows nothing of itself when printed and cannot be pickled into a job."""
 
-    __slots__ = ("__keys", "__master")
+    __slots__ = ("__kek", "__keys", "__master")
 
-    def __init__(self, master: bytes) -> None:
+    def __init__(self, master: bytes, kek_version: int = 1) -> None:
         if len(master) != KEY_BYTES:
             raise Refused(
                 "master_key_length",
@@ -44,7 +45,12 @@ class Keyring:
                 "Restore the master key from its backup; a different one cannot open what is stored.",
             )
         self.__master = bytes(master)
+        self.__kek = kek.purpose(kek_version)
         self.__keys: dict[str, bytes] = {}
+
+    def wrapping(self, version: int) -> bytes:
+        """One version of the key-encryption key, for a rotation alone."""
+        return self._derived(kek.purpose(version))
 
     @classmethod
     def from_hex(cls, text: str) -> Keyring:
@@ -54,7 +60,13 @@ class Keyring:
             raise Refused("master_key_format", "a master key that is not hex", "64 hex digits") from None
 
     def derive(self, purpose: str) -> bytes:
-        """HKDF-SHA256 without salt: the master is already uniform, the purpose separates the keys."""
+        """HKDF-SHA256 without salt: the master is already uniform, the purpose separates the keys.
+
+        `kek` is the version in force, so that who wraps or opens a key never asks which one that is.
+        """
+        return self._derived(self.__kek if purpose == "kek" else purpose)
+
+    def _derived(self, purpose: str) -> bytes:
         if purpose not in self.__keys:
             kdf = HKDF(algorithm=hashes.SHA256(), length=KEY_BYTES, salt=None, info=f"tidings/{purpose}".encode())
             self.__keys[purpose] = kdf.derive(self.__master)

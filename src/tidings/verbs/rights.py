@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from tidings.verbs import rights_certificate, rights_clocks, rights_import, rights_requests
+from tidings.verbs import rights_certificate, rights_clocks, rights_holds, rights_import, rights_requests
 
-PARTS = (rights_requests, rights_import, rights_clocks, rights_certificate)
+PARTS = (rights_requests, rights_import, rights_clocks, rights_certificate, rights_holds)
 
 
 def register(app: typer.Typer) -> None:

@@ -16,13 +16,16 @@ PRIVATE = X25519PrivateKey.from_private_bytes(bytes(range(32)))
 
 
 def with_counsel(shop: Past, more: str = "") -> Past:
+    counsel_in(shop.history.folder, more)
+    return shop
+
+
+def counsel_in(folder: Path, more: str = "") -> None:
     """The private half lies outside the operator's folder."""
-    folder = shop.history.folder
     public = PRIVATE.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     (folder / "secrets" / "counsel.pub").write_bytes(public)
     page = folder / "tidings.yaml"
     page.write_text(page.read_text() + f"\nrights: {{holds: {{counsel_key: file:counsel.pub{more}}}}}\n")
-    return shop
 
 
 def private_file(folder: Path) -> Path:

@@ -212,8 +212,8 @@ class Erasing:
         for one in (self.book.requests[name] for name in sorted(names)):
             if one.open and one.kind != "erasure":
                 by = next((name for name in sorted(erasures) if {*one.tags} & {*self.book.requests[name].tags}), "")
-                said = {"reason": ERASURE_WINS, "details": {"same_as": by}}
-                ended.append(self.steps.row(one, "overtaken", "cancelled", **said))
+                told = self.steps.row(one, "overtaken", "cancelled", reason=ERASURE_WINS, details={"same_as": by})
+                ended.append(told)
         self.steps.commit(ended)
 
     @staticmethod

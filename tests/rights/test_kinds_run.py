@@ -53,7 +53,7 @@ def ask(settings: Settings, kind: str, who: int, minutes: int = 5, **more: Any) 
 def got(end: Endpoint, who: int) -> list[str]:
     """The types of what an endpoint got of a person, in order."""
     mine = [one for one in end.bodies if one["data"]["key"] == {"id": str(who)}]
-    return [one["type"].rsplit(".", 1)[1] for one in mine]
+    return [one["type"].removesuffix(".changed").rsplit(".", 1)[1] for one in mine]
 
 
 def known_of(settings: Settings, who: int) -> dict[str, str]:

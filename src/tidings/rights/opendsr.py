@@ -22,6 +22,8 @@ OWN_TYPES = TYPES | {
     "rectification": "rectification",
     "restriction": "restriction",
     "restrict": "restriction",
+    "objection": "objection",
+    "automated_decision": "automated_decision",
     "opt_out": "opt_out",
     "opt_out_sale": "opt_out_sale",
     "limit": "limit_sensitive",

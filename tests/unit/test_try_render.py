@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from tidings.channels.manifest import manifest_names
 from tidings.cli import application
+from tidings.verbs.init import write
 
 EVENT = {
     "specversion": "1.0",
@@ -83,3 +84,25 @@ def test_what_is_no_event_is_refused(given: str) -> None:
 )
 def test_a_question_that_cannot_be_meant_is_refused(words: tuple[str, ...]) -> None:
     assert render(*words).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("signing", "there"),
+    [
+        ("standard", {"webhook-signature"}),
+        ("rfc9421", {"Content-Digest", "Signature-Input", "Signature"}),
+        ("both", {"webhook-signature", "Content-Digest", "Signature-Input", "Signature"}),
+    ],
+)
+def test_a_webhook_is_shown_with_the_headers_it_is_signed_with(tmp_path: Path, signing: str, there: set[str]) -> None:
+    folder = tmp_path / "shop"
+    write(folder)
+    hook = folder / "subscribers" / "hook.yaml"
+    hook.write_text(hook.read_text() + f"vars: {{signing: {signing}}}\n")
+    found = render("--subscriber", "hook", "-C", str(folder), "--json", "-")
+    [[request]] = [one["requests"] for one in json.loads(found.stdout)]
+    signed = {"webhook-signature", "Content-Digest", "Signature-Input", "Signature"}
+    assert signed & request["headers"].keys() == there
+    assert {"webhook-id", "webhook-timestamp"} <= request["headers"].keys()
+    for secret in (folder / "secrets").iterdir():
+        assert secret.read_text().strip() not in found.stdout

@@ -106,3 +106,56 @@ def test_a_webhook_is_shown_with_the_headers_it_is_signed_with(tmp_path: Path, s
     assert {"webhook-id", "webhook-timestamp"} <= request["headers"].keys()
     for secret in (folder / "secrets").iterdir():
         assert secret.read_text().strip() not in found.stdout
+
+
+def requests(manifest: str, kind: str, data: dict[str, Any]) -> tuple[str, list[dict[str, Any]]]:
+    found = render("--manifest", manifest, "--json", given={**EVENT, "type": kind, "data": data})
+    [said] = json.loads(found.stdout)
+    return said["outcome"], said["requests"]
+
+
+NOBODY = {"email": "not an address", "phone": "12"}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "kind", "data"),
+    [
+        ("klaviyo", "tidings.consent.changed", {"after": NOBODY, "consent": {"channel": "sms", "state": "withdrawn"}}),
+        ("braze", "tidings.consent.changed", {"after": NOBODY, "consent": {"channel": "sms", "state": "withdrawn"}}),
+        ("twilio", "tidings.customer.delete", {"key": {"id": 1}, "before": NOBODY}),
+        ("tiktok_audiences", "tidings.customer.delete", {"key": {"id": 1}, "before": NOBODY}),
+        ("meta_audiences", "tidings.customer.delete", {"key": {"id": 1}, "before": NOBODY}),
+        ("google_customer_match", "tidings.customer.delete", {"key": {"id": 1}, "before": NOBODY}),
+        ("google_conversions", "tidings.customer.insert", {"key": {"id": 1}, "after": NOBODY}),
+    ],
+)
+def test_no_request_is_about_nobody(manifest: str, kind: str, data: dict[str, Any]) -> None:
+    """An address without a normal form would leave a request that a vendor takes and that does nothing."""
+    outcome, sent = requests(manifest, kind, data)
+    assert outcome.startswith("refused: missing_field")
+    assert sent == []
+
+
+@pytest.mark.parametrize(
+    ("manifest", "verbs"),
+    [
+        ("klaviyo", ["suppress_sms", "suppress_email"]),
+        ("iterable", ["suppress_email", "suppress_sms"]),
+        ("braze", ["suppress_email", "suppress_sms"]),
+        ("salesforce", ["suppress_email", "suppress_phone"]),
+        ("mparticle", ["suppress_all"]),
+    ],
+)
+def test_a_withdrawal_without_a_channel_is_of_all_of_them(manifest: str, verbs: list[str]) -> None:
+    after = {"email": "a@example.com", "phone": "+15559876543"}
+    for consent in ({"state": "withdrawn"}, {"state": "withdrawn", "channel": None}):
+        _, sent = requests(manifest, "tidings.consent.changed", {"key": {"id": 1}, "after": after, "consent": consent})
+        assert [one["verb"] for one in sent] == verbs
+    _, sent = requests(manifest, "tidings.suppression.changed", {"key": {"id": 1}, "after": after})
+    assert [one["verb"] for one in sent] == verbs
+
+
+@pytest.mark.parametrize("manifest", ["mparticle_privacy", "opendsr"])
+def test_an_identity_without_a_value_is_left_out(manifest: str) -> None:
+    _, [sent] = requests(manifest, "tidings.customer.delete", {"key": {"id": 1}})
+    assert "email" not in json.dumps(sent["body"]["subject_identities"])

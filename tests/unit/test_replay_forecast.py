@@ -60,6 +60,39 @@ def history(tmp_path: Path) -> History:
     return History(tmp_path / "operator")
 
 
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        (("--from", "2026-11-02", "--to", "2026-11-01"), "moment"),
+        (("--from", "2026-11-02T09:00:00Z", "--to", "2026-11-02T09:00:00Z"), "moment"),
+        (("--type", "emial"), "unknown_type"),
+        (("--type", "email", "--type", "nosuch"), "unknown_type"),
+        (("--type", "email"), ""),
+        (("--from", "99999999999999999999h ago"), ""),
+    ],
+)
+def test_what_can_hold_nothing_is_refused_and_not_answered_with_none(
+    history: History, more: tuple[str, ...], code: str
+) -> None:
+    ended, said = tidings_(history.folder, "replay", "--subscriber", LANE, "--dry-run", *more)
+    assert (ended, said.get("error", {}).get("code", "")) == (3 if code else 0, code)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("replay", "--dry-run"),
+        ("dead-letters", "list"),
+        ("dead-letters", "retry", "--reason", "x", "--yes"),
+        ("lanes", "waiting"),
+    ],
+)
+def test_a_subscriber_that_is_not_there_is_refused(history: History, words: tuple[str, ...]) -> None:
+    ended, said = tidings_(history.folder, *words, "--subscriber", "nobody")
+    assert (ended, said["error"]["code"]) == (3, "unknown_lane")
+    assert LANE in said["error"]["expected"]
+
+
 def test_what_was_acknowledged_is_skipped_and_what_was_given_up_is_sent(history: History) -> None:
     history.batch(40, people=3, final="dead_lettered")
     history.batch(30, people=2)  # newer, of two of the three people

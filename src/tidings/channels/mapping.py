@@ -240,6 +240,14 @@ def check_path_template(path: str) -> None:
         raise ValueError(f"path {path!r}: braces must pair, and query parameters go under `query`")
 
 
+def expressions_of(path: str, *templates: Any) -> Iterator[str]:
+    """Every expression of a request, without its `=` or its braces."""
+    yield from _HOLE.findall(path)
+    for text in texts_of(templates):
+        if text.startswith("=") and not text.startswith("=="):
+            yield text[1:]
+
+
 def texts_of(template: Any) -> Iterator[str]:
     """Every text in a template, however deep."""
     if isinstance(template, str):

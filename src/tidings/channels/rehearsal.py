@@ -15,6 +15,7 @@ from tidings.channels.auth import Auth, merged, shown
 from tidings.channels.call import Call, Member, Outcome
 from tidings.channels.client import MAX_ANSWER_BYTES, Answer, Request
 from tidings.channels.manifest import load_manifest
+from tidings.channels.message_signatures import COVERED, content_digest
 from tidings.contract import LIFE_CYCLE
 from tidings.errors import Refused
 
@@ -51,9 +52,10 @@ def rehearsed(subscriber: SubscriberLike, member: Member, manifests: Path | None
     name = (subscriber.auth.secret if subscriber.auth else None) or NAMELESS
     call = Call(subscriber.name, (member,), 30.0)
     if manifest.webhook:
-        [outcome] = webhook_channel(subscriber, manifest, client).send(call)
-        signed = subscriber.signing_secret
-        requests = [("webhook", _signed(shown(auth, one, name), signed)) for one in client.kept]
+        channel = webhook_channel(subscriber, manifest, client)
+        [outcome] = channel.send(call)
+        how = (subscriber.signing_secret, channel.hook.signing)
+        requests = [("webhook", _signed(shown(auth, one, name), *how)) for one in client.kept]
     elif manifest.channel == "http":
         kept, [outcome] = http_channel(subscriber, manifest, client, f"<{name}>").rehearse(call)
         requests = [(verb, shown(_placed(auth, subscriber.url or manifest.url), one, name)) for verb, one in kept]
@@ -93,11 +95,19 @@ def _placed(auth: Auth, base: str) -> Auth:
     return auth.model_copy(update={"token_url": base.rstrip("/") + auth.token_url})
 
 
-def _signed(request: Request, secret: str | None) -> Request:
+def _signed(request: Request, secret: str | None, signing: str) -> Request:
+    """With every header that a signature adds, and the secret's name where its work would stand."""
     if secret is None or request.method == "OPTIONS":
         return request
-    signature = {"webhook-timestamp": "<now>", "webhook-signature": f"v1,<HMAC-SHA256 with {secret}>"}
-    return replace(request, headers={**request.headers, **signature})
+    headers = {**request.headers, "webhook-timestamp": "<now>"}
+    if signing != "rfc9421":
+        headers["webhook-signature"] = f"v1,<HMAC-SHA256 with {secret}>"
+    if signing != "standard":
+        covered = " ".join(f'"{name}"' for name in COVERED)
+        headers["Content-Digest"] = content_digest(request.body)
+        headers["Signature-Input"] = f't0=({covered});created=<now>;keyid="<of {secret}>";alg="<of {secret}>"'
+        headers["Signature"] = f"t0=:<signature with {secret}>:"
+    return replace(request, headers=headers)
 
 
 def _said(outcome: Outcome) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidings.channels.call import Member, Outcome
 from tidings.channels.client import Answer, Fault, Request
-from tidings.channels.mapping import Scope, Unusable
+from tidings.channels.mapping import Scope, Unusable, expressions_of
 from tidings.channels.members import TAKEN, Held, by_item, count_invalid, followed
 from tidings.channels.normalise import ABSENT, NORMALISER_VERSION
 from tidings.channels.requests import Filled, Form, batches, build, encode, item_size
@@ -170,10 +170,13 @@ class Round:
         """The answer of the verb's probe; anything but a clear answer leaves the member in doubt."""
         route = self.channel.route_of(member)
         verbs = [self.channel.manifest.verbs[name] for name in route.verbs] if route else []
-        probe = next((verb.asks for verb in reversed(verbs) if verb.asks), None)
+        scope = replace(self.channel.scope, member=member, reference=member.reference)
+        # What the member has nothing for was left out when it was sent.
+        probe = next((verb.asks for verb in reversed(verbs) if verb.asks and not _lacking(verb, scope)), None)
         if probe is None:
             return told(member, "in_doubt", "no_probe", "the manifest has no status call for this verb")
-        scope = replace(self.channel.scope, member=member, reference=member.reference)
+        if any(scope.evaluate(text) in (ABSENT, None, "") for text in expressions_of("", probe.query)):
+            return told(member, "in_doubt", "probe_unfilled", "the question would be about somebody else")
         found = self.exchange(Form(probe.method, probe.path, probe.query, {}, probe.encoding), scope, probe.body)
         if isinstance(found, Fault):
             return told(member, "in_doubt", f"probe_{found.code}", found.detail)
@@ -262,10 +265,13 @@ def _weaker(before: Outcome | None, after: Outcome) -> Outcome:
 
 
 def _lacking(verb: Verb, scope: Scope) -> str:
-    """The names of what the verb needs and the member does not have; empty when it has all."""
+    """The names of what the verb needs and the member does not have; empty when it has all.
+
+    An address or a number that has no normal form would leave a request about nobody, and its yes would be false.
+    """
 
     def there(name: str) -> bool:
-        return scope.value(name) not in (ABSENT, None, "")
+        return any(scope.evaluate(form) not in (ABSENT, None, "") for form in verb.forms.get(name, (name,)))
 
     missing = [name for name in verb.require if not there(name)]
     if missing:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from tidings.channels.call import Capabilities, Result, Strength
-from tidings.channels.mapping import check_path_template, check_template, texts_of
+from tidings.channels.mapping import check_path_template, check_template, expressions_of, texts_of
 from tidings.contract import Model, Wrong
 
 VERBS = ("upsert", "rectify", "suppress", "resubscribe", "erase", "merge", "track")
@@ -180,6 +180,16 @@ class Verb(Model):
         """Whether it sends digests, which only the same normal form finds again."""
         texts = texts_of((self.body, self.query, self.path, self.batch and self.batch.item))
         return any("| sha256" in text for text in texts)
+
+    @cached_property
+    def forms(self) -> dict[str, tuple[str, ...]]:
+        """How this request writes each name, before it is hashed: what has no such form is not there for this verb."""
+        found: dict[str, set[str]] = {}
+        for text in expressions_of(self.path, self.query, self.headers, self.body, self.batch and self.batch.item):
+            name, *functions = (part.strip() for part in text.split("|"))
+            kept = [one for one in functions if one != "sha256" and not one.startswith("or_")]
+            found.setdefault(name, set()).add(" | ".join((name, *kept)))
+        return {name: tuple(sorted(forms)) for name, forms in found.items()}
 
     @model_validator(mode="after")
     def _templates_compile(self) -> Verb:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidings.errors import Refused
-from tidings.verbs.options import AsJson, Here, answer, note
+from tidings.verbs.options import AsJson, Here, answer, known_subscriber, note
 
 if TYPE_CHECKING:
     from tidings.lanes.letters import Letter
@@ -205,7 +205,12 @@ def _letters(directory: Path, said: dict[str, str]) -> tuple[Settings, Store, li
     rest = {name: said[name] for name in ("subscriber", "code", "change_type")}
     events = ids_of(settings, store, said["subject"]) if said["subject"] else None
     wanted = Wanted(**rest, since=moment(said["since"]), until=moment(said["until"]), events=events)
-    return settings, store, dead_letters(store, settings.data_path, wanted)
+    found = dead_letters(store, settings.data_path, wanted)
+    name = said["subscriber"]
+    # A subscriber that was taken out of the folder may have left letters behind.
+    if name and not found and not dead_letters(store, settings.data_path, Wanted(subscriber=name)):
+        known_subscriber(settings.subscribers, name)
+    return settings, store, found
 
 
 def _only(letters: list[Letter], event: str) -> Letter:

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from tidings.errors import Refused
-from tidings.verbs.options import AsJson, Here, answer
+from tidings.verbs.options import AsJson, Here, answer, known_subscriber
 
 To = Annotated[str, typer.Option("--subscriber", help="The subscriber that was told.")]
 Event = Annotated[list[str], typer.Argument(metavar="EVENT...", help="Events it is about.")]
@@ -44,6 +44,10 @@ def register(lanes: typer.Typer) -> None:
 def waiting(subscriber: To = "", directory: Here = Path("."), as_json: AsJson = False) -> None:
     """List what was accepted and not answered for: by whom, since when, and when we ask again."""
     found = [one for one in found_waiting(directory) if subscriber in ("", one.subscriber)]
+    if subscriber and not found:
+        from tidings.settings import load
+
+        known_subscriber(load(directory, secrets=False).subscribers, subscriber)
     if as_json:
         answer([asdict(one) for one in found])
         return

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from tidings.errors import Refused
 
 Here = Annotated[Path, typer.Option("-C", metavar="DIR", help="The operator's folder.", show_default="here")]
 AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON on stdout.")]
@@ -22,3 +25,10 @@ def answer(data: Any) -> None:
 def note(text: str) -> None:
     """A line about progress or consequence, on stderr."""
     print(text, file=sys.stderr, flush=True)
+
+
+def known_subscriber(names: Iterable[str], name: str) -> None:
+    """Refuse a subscriber that is not there: an empty answer would read like "nothing is wrong"."""
+    if name not in (there := tuple(names)):
+        expected = f"--subscriber, one of {', '.join(there)}"
+        raise Refused("unknown_lane", name or "no subscriber", expected, "Nothing was changed.")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidings.errors import Refused
-from tidings.verbs.options import AsJson, Here, answer, note
+from tidings.verbs.options import AsJson, Here, answer, known_subscriber, note
 
 if TYPE_CHECKING:
     from tidings.gate.again import Again
@@ -97,6 +97,9 @@ def replay(
         start=moment(start), end=moment(end, late=True) or None, types=tuple(types or ()), again=again,
         bootstrap=bootstrap, latest=latest, rate=rate, most=most,
     )  # fmt: skip
+    if order.end is not None and order.end <= order.start:
+        what = f"--from {start} --to {end}, which holds nothing"
+        raise Refused("moment", what, "an end after the beginning", "Nothing was changed.")
     if subject:
         order = replace(order, people=whose(tables, subject))
     order_or_say(tables, policy, subscriber, order, (dry_run, reason, as_json))
@@ -109,6 +112,8 @@ def order_or_say(tables: Tables, policy: Again, subscriber: str, order: Order, h
 
     dry_run, reason, as_json = how
     found = foresee(tables, subscriber, order, policy)
+    if not sum(found.counts.values()):
+        _known_types(tables, order)
     said: dict[str, Any] = found.as_dict() | {"subscriber": subscriber, "dry_run": dry_run}
     if not dry_run:
         order = replace(order, count=found.counts["sent"])
@@ -122,6 +127,18 @@ def order_or_say(tables: Tables, policy: Again, subscriber: str, order: Order, h
         print(line)
     if not dry_run:
         note(f"{said['replay']}: ordered; `tidings run` takes it up within a second, or when it starts")
+
+
+def _known_types(tables: Tables, order: Order) -> None:
+    """Where nothing fits, a type that no contract has is the reason. What an older contract had may still be stored, and then fits."""
+    from tidings.contract import SIGNAL_TYPES
+
+    there = {*SIGNAL_TYPES, *tables.settings.change_types}
+    strange = sorted(set(order.types) - there)
+    if strange:
+        raise Refused(
+            "unknown_type", f"--type {strange[0]}", f"one of {', '.join(sorted(there))}", "Nothing was changed."
+        )
 
 
 def lines(found: Forecast) -> list[str]:
@@ -221,11 +238,7 @@ def opened(directory: Path) -> tuple[Tables, Again]:
 
 
 def known(tables: Tables, subscriber: str) -> None:
-    names = ", ".join(tables.settings.subscribers)
-    if subscriber not in tables.settings.subscribers:
-        raise Refused(
-            "unknown_lane", subscriber or "no subscriber", f"--subscriber, one of {names}", "Nothing was changed."
-        )
+    known_subscriber(tables.settings.subscribers, subscriber)
 
 
 def whose(tables: Tables, subject: str) -> tuple[tuple[str, str], ...]:
@@ -248,5 +261,5 @@ def moment(text: str, late: bool = False) -> float:
         return 0.0
     ago = _AGO.fullmatch(text.strip().lower())
     if ago is not None:
-        return time.time() - float(ago[1]) * _UNITS[ago[2]]
+        return max(0.0, time.time() - float(ago[1]) * _UNITS[ago[2]])
     return written(text, "UTC", late=late).instant.timestamp()

@@ -135,12 +135,15 @@ def _envelopes(path: str) -> list[Any]:
     try:
         whole = json.loads(text)
         return whole if isinstance(whole, list) else [whole]
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     try:
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
-    except ValueError:
+        found = [json.loads(line) for line in text.splitlines() if line.strip()]
+    except (ValueError, RecursionError):
         raise Refused("event_file", "something else than JSON", "a CloudEvents file", "Mend it.") from None
+    if not found:
+        raise Refused("event_file", "nothing", "at least one CloudEvents event", "Name another file or an event's id.")
+    return found
 
 
 def _told(rendered: Rendered) -> str:

@@ -13,7 +13,7 @@ from tidings.rights.asks import Ask, Identifier, same_name
 from tidings.rights.attested import entry_of, stamp
 from tidings.rights.book import Request
 from tidings.rights.certificate_claims import Shown, _excepted
-from tidings.rights.strict import strict_value
+from tidings.strict import strict_value
 
 ANN = (Identifier("email", "ann@example.com"),)
 

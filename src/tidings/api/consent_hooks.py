@@ -27,8 +27,8 @@ from tidings.api.nonces import Full, Nonces, Replayed
 from tidings.errors import Refused
 from tidings.rights import intake, platforms
 from tidings.rights.asks import BadAsk
-from tidings.rights.strict import strict_value
 from tidings.rights_shapes import ConsentHook
+from tidings.strict import strict_value
 
 if TYPE_CHECKING:
     from tidings.api.app import Api

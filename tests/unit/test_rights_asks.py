@@ -52,6 +52,11 @@ def test_names_of_people_everywhere_are_taken() -> None:
     assert list(ask(kind="rectification", values=values, contact="Unit 2\n1 Main St").problems()) == []
 
 
+@pytest.mark.parametrize(("where", "fine"), [("US-CA,DE", True), ("", True), ("DE,", False), ("DE,Mars", False)])
+def test_a_person_may_live_in_several_places(where: str, fine: bool) -> None:
+    assert (list(ask(jurisdiction=where).problems()) == []) == fine
+
+
 @pytest.mark.parametrize("other", ["Ann", " ann ", "ANN", "a\u200bnn", "ａｎｎ", "ann\u00a0"])
 def test_one_name_in_two_spellings_is_one_person(other: str) -> None:
     assert same_name("ann", other)

@@ -28,7 +28,20 @@ PUBLIC = {
     "lanes",
     "tasks",
 }
-PUBLIC |= {"final", "code", "until", "same_as", "law", "action", "child", "share", "duty", "statute", "days"}
+PUBLIC |= {
+    "final",
+    "code",
+    "until",
+    "same_as",
+    "law",
+    "action",
+    "child",
+    "share",
+    "duty",
+    "statute",
+    "days",
+    "jurisdictions",
+}
 NOBODY = "none"  # the state before the first
 _ASKED = {"way": "way", "jurisdiction": "jurisdiction", "regulation": "regulation", "assurance": "assurance"}
 Leaf = tuple[str, str, str, str]

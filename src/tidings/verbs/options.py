@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from tidings.errors import Refused
+
 Here = Annotated[Path, typer.Option("-C", metavar="DIR", help="The operator's folder.", show_default="here")]
 AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON on stdout.")]
 
@@ -22,3 +24,12 @@ def answer(data: Any) -> None:
 def note(text: str) -> None:
     """A line about progress or consequence, on stderr."""
     print(text, file=sys.stderr, flush=True)
+
+
+def given(path: Path) -> bytes:
+    """The bytes of a file that was named on the command line."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        found = f"{path}, which cannot be read ({type(error).__name__})"
+        raise Refused("unreadable", found, "a file that can be read", "Name another.") from None

@@ -82,7 +82,7 @@ class Asking:
         more = [one for one in ask.jurisdiction.split(",") if one and one not in before]
         places = {"jurisdictions": ",".join([one for one in before[1:] if one] + more)} if more else {}
         first.details |= places
-        due = {"due": due_of(first, self.laws, datetime.now(UTC))} if more else {}
+        due: dict[str, Any] = {"due": due_of(first, self.laws, datetime.now(UTC))} if more else {}
         yield self.steps.row(first, "merged", details={"with": name} | places, **due)
         if ASSURANCES.index(ask.assurance) > ASSURANCES.index(first.assurance):
             yield self.steps.row(first, "verified", assurance=ask.assurance, details={"with": name})

@@ -267,6 +267,18 @@ def test_a_flood_is_told_to_wait_and_nothing_that_was_taken_is_lost(tmp_path: Pa
         assert taken == set(desk.asks())
 
 
+@pytest.mark.parametrize(
+    "addresses", [["2001:db8::a:1:1:1", "2001:db8::b:2:2:2"], ["2001:db8:1:2::1", "2001:db8:1:2:ffff::"]]
+)
+def test_all_addresses_of_one_household_are_one_asker_and_everybody_together_is_bounded(addresses: list[str]) -> None:
+    doors = Doors(Rates(0.001, 3), Rates(0.001, 6))
+    assert [doors.send(addresses[n % 2]) > 0 for n in range(4)] == [False, False, False, True]
+    others = [doors.send(f"::ffff:198.51.100.{n}") > 0 for n in range(4)]
+    assert others == [False, False, False, True], "each is its own, and all together are over"
+    failed = Rates(0.001, 3, networks=True)
+    assert [failed.wait(addresses[n % 2]) > 0 for n in range(4)] == [False, False, False, True]
+
+
 def test_without_a_mail_server_a_human_proves(tmp_path: Path) -> None:
     with answering(tmp_path, mail=False) as desk:
         assert "We will write to you" in desk.served.ask("GET", "/rights/ask/erasure").text

@@ -74,6 +74,16 @@ def test_what_is_no_object_is_refused(desk: Desk, body: bytes) -> None:
     assert (status, told["error"]["code"]) in {(400, "not_json"), (400, "bad_request")}
 
 
+def test_what_breaks_in_us_has_a_code_and_shows_nothing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> str:
+        raise RuntimeError("ann.canary@example.com")
+
+    monkeypatch.setattr("tidings.api.rights.hand_in", broken)
+    status, told = desk.ask("POST", REQUESTS, "ask", json={"kind": "opt_out", "identifiers": ANN})
+    assert (status, told) == (500, {"error": {"code": "unexpected", "message": told["error"]["message"]}})
+    assert "canary" not in json.dumps(told)
+
+
 def test_a_token_says_what_it_is_for(desk: Desk) -> None:
     assert desk.ask("POST", REQUESTS, json={})[0] == 401
     from tidings.api.access import Tokens

@@ -154,6 +154,16 @@ def test_a_request_at_a_platform_goes_to_the_desk(world: Any) -> None:
     assert segments(settings, "consents") == before
 
 
+def test_a_ticket_of_two_kinds_is_two_requests_and_one_that_names_nobody_is_not_taken_in_silence(world: Any) -> None:
+    _, served, _ = world
+    headers = {"Authorization": SECRET}
+    both = DELETE | {"requestTypes": ["Delete", "Access"], "requestQueueId": "q7"}
+    told = served.ask("POST", "/v1/consent/onetrust", json=both, headers=headers).json()
+    assert len(set(told["requests"])) == 2
+    lost = served.ask("POST", "/v1/consent/onetrust", json=both | {"email": None}, headers=headers)
+    assert (lost.status_code, lost.json()["error"]["code"]) == (400, "bad_signal")
+
+
 def test_a_digest_is_checked_over_the_bytes(world: Any) -> None:
     settings, served, _ = world
     body = json.dumps({"apiVersion": "consent/v1", "kind": "ConsentRequest", "metadata": {"uid": "u"}}).encode()

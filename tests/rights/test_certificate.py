@@ -24,6 +24,8 @@ from tidings.rights.certificate import _shown, issue
 from tidings.rights.certificate_archive import pack, unpack
 from tidings.rights.certificate_check import MANIFEST, SIGNER, evidence_of, manifest_text, verify_certificate
 from tidings.rights.certificate_claims import claims
+from tidings.rights.certificate_page import page, readme
+from tidings.rights.certificate_pdf import pdf
 from tidings.rights.certificate_person import digest, opening
 
 Files = dict[str, bytes]
@@ -244,7 +246,9 @@ def test_late_and_counted_by_another_law_is_said(story: Story, archive: bytes, t
     laws["statutes"]["us-ca-ccpa-delete"]["versions"][-1]["window"] = 50
     files["laws.json"] = json.dumps(laws).encode()
     evidence = evidence_of(files, origin(story.settings.tenant), _shown(files))
-    files["certificate.json"] = json.dumps(claims(evidence)).encode()
+    counted = claims(evidence)
+    files |= {"certificate.json": json.dumps(counted).encode(), "certificate.html": page(counted).encode()}
+    files |= {"README.txt": readme(counted).encode(), "certificate.pdf": pdf(counted)}
     verdict = verify_certificate(signed_again(story, files), story.key)
     assert verdict.good
     assert any("other law rows" in caveat and "us-ca-ccpa-delete" in caveat for caveat in verdict.caveats)

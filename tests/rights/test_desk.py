@@ -215,3 +215,16 @@ def test_a_shop_that_goes_as_a_whole_waits_for_a_human_and_ends_with_evidence(sh
     assert say(shop, name, "done", "ann", evidence="ab" * 32).state == "fulfilled"
     with pytest.raises(BadAsk):
         intake.hand_in(shop.settings, Ask("erasure", whole, "rest", datetime.now(UTC), "claimed"))
+
+
+def test_a_second_ask_brings_its_clocks_and_its_proof_to_the_first(shop: Past) -> None:
+    known_by(shop, "twice@example.com", 9)
+    first = asked(shop, "erasure", "twice@example.com", "claimed", jurisdiction="US-CA")
+    before = stands(shop, first)
+    second = asked(shop, "erasure", "twice@example.com", "verified", jurisdiction="DE,BR")
+    after = stands(shop, first)
+    assert (before.state, after.state, stands(shop, second).state) == ("verifying", "working", "cancelled")
+    assert (after.details["jurisdictions"], after.assurance) == ("DE,BR", "verified")
+    assert before.due is not None
+    assert after.due is not None
+    assert after.due < before.due, "a month is shorter than 45 days"

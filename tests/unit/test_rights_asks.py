@@ -13,7 +13,7 @@ from tidings.rights.asks import Ask, Identifier, same_name
 from tidings.rights.attested import entry_of, stamp
 from tidings.rights.book import Request
 from tidings.rights.certificate_claims import Shown, _excepted
-from tidings.rights.strict import strict_value
+from tidings.strict import strict_value
 
 ANN = (Identifier("email", "ann@example.com"),)
 
@@ -50,6 +50,11 @@ def test_what_could_not_be_written_down_is_refused_and_not_shown(name: str) -> N
 def test_names_of_people_everywhere_are_taken() -> None:
     values = {"name": "Zoë O’Brien-Łukasz\u00a0李", "street": "1 Main St\nUnit 2"}
     assert list(ask(kind="rectification", values=values, contact="Unit 2\n1 Main St").problems()) == []
+
+
+@pytest.mark.parametrize(("where", "fine"), [("US-CA,DE", True), ("", True), ("DE,", False), ("DE,Mars", False)])
+def test_a_person_may_live_in_several_places(where: str, fine: bool) -> None:
+    assert (list(ask(jurisdiction=where).problems()) == []) == fine
 
 
 @pytest.mark.parametrize("other", ["Ann", " ann ", "ANN", "a\u200bnn", "ａｎｎ", "ann\u00a0"])

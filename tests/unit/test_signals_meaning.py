@@ -159,7 +159,7 @@ CALLS = [
 @pytest.mark.parametrize(("platform", "body", "kind"), CALLS)
 def test_a_call_of_a_platform(platform: str, body: dict[str, Any], kind: str | None) -> None:
     call = platforms.read(platform, body, NOW)
-    assert (call.ask.kind if call.ask else None) == kind
+    assert [one.kind for one in call.asks] == ([kind] if kind else [])
     assert call.request == (kind is not None)
 
 
@@ -170,7 +170,45 @@ def test_how_sure_a_platform_is(status: str, assurance: str | None) -> None:
     body = {"requestType": "DELETION", "requestStatus": status, "email": "a@x", "requestId": "1"}
     call = platforms.read("trustarc", body, NOW)
     assert call.request
-    assert (call.ask.assurance if call.ask else None) == assurance
+    assert [one.assurance for one in call.asks] == ([assurance] if assurance else [])
+
+
+def test_two_things_at_once_are_two_requests_and_what_is_lacking_is_said() -> None:
+    both = {"requestTypes": ["Delete my data", "Access my data"], "email": "a@x", "requestQueueId": "1"}
+    assert [one.kind for one in platforms.read("onetrust", both, NOW).asks] == ["erasure", "access"]
+    mixed = platforms.read("onetrust", both | {"requestTypes": ["Delete", "Correct my name"]}, NOW)
+    assert ([one.kind for one in mixed.asks], mixed.request) == (["erasure"], False), "the correction is a change"
+    assert platforms.read("onetrust", both | {"email": ""}, NOW).lacks
+    assert not platforms.read("onetrust", both | {"email": "", "status": "Closed"}, NOW).lacks
+
+
+@pytest.mark.parametrize(
+    ("platform", "body", "place", "law"),
+    [
+        ("trustarc", {"requestType": "DELETION", "email": "a@x", "requestId": "1", "residentOf": "EU_DE"}, "DE", ""),
+        ("trustarc", {"requestType": "DELETION", "email": "a@x", "requestId": "1", "residentOf": "us_ca"}, "US-CA", ""),
+        ("trustarc", {"requestType": "DELETION", "email": "a@x", "requestId": "1", "residentOf": "Mars"}, "", ""),
+        (
+            "securiti",
+            {"request_type": "erasure", "ticket_id": 5, "data_subject": {"email": "a@x"}, "residency": "EU"},
+            "EU",
+            "",
+        ),
+        (
+            "ketch",
+            {
+                "kind": "DeleteRequest",
+                "metadata": {"uid": "1"},
+                "request": {"subject": {"email": "a@x"}, "regulation": "gdpr"},
+            },
+            "",
+            "gdpr",
+        ),
+    ],
+)
+def test_where_the_person_lives_comes_along(platform: str, body: dict[str, Any], place: str, law: str) -> None:
+    (ask,) = platforms.read(platform, body, NOW).asks
+    assert (ask.jurisdiction, ask.regulation) == (place, law)
 
 
 def test_try_signal() -> None:

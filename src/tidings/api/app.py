@@ -55,7 +55,9 @@ class Api:
     public_url: str = ""
     clock: Callable[[], float] = time.time
     asked: Rates = field(default_factory=lambda: Rates(50, 100))  # of one subscriber
-    failed: Rates = field(default_factory=lambda: Rates(0.5, 20))  # wrong tokens and signatures of one address
+    failed: Rates = field(
+        default_factory=lambda: Rates(0.5, 20, networks=True)
+    )  # wrong tokens and signatures of one address
     doors: Doors = field(default_factory=Doors)  # of the public form
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     streams: dict[str, int] = field(default_factory=dict)
@@ -227,6 +229,11 @@ async def _refused(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": told}, error.status, headers)
 
 
+async def _broken(request: Request, error: Exception) -> Response:
+    """The last line of defence: a code, and nothing of what broke."""
+    return await _refused(request, ApiError("unexpected"))
+
+
 def application(api: Api) -> Starlette:
     from tidings.api.consent_hooks import ConsentRoutes
     from tidings.api.signals import SignalRoutes
@@ -248,5 +255,6 @@ def application(api: Api) -> Starlette:
     for one in (api.processor, api.business):
         routes += one.routes() if one is not None else []
     return Starlette(
-        routes=[*routes, *rights_routes(api)], exception_handlers={ApiError: _refused, HTTPException: _refused}
+        routes=[*routes, *rights_routes(api)],
+        exception_handlers={ApiError: _refused, HTTPException: _refused, Exception: _broken},
     )

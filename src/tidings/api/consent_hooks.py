@@ -27,8 +27,8 @@ from tidings.api.nonces import Full, Nonces, Replayed
 from tidings.errors import Refused
 from tidings.rights import intake, platforms
 from tidings.rights.asks import BadAsk
-from tidings.rights.strict import strict_value
 from tidings.rights_shapes import ConsentHook
+from tidings.strict import strict_value
 
 if TYPE_CHECKING:
     from tidings.api.app import Api
@@ -92,7 +92,7 @@ class ConsentRoutes:
 
         calls = [(one, platforms.read(hook.platform, one, now)) for one in messages]
         try:
-            requests = [intake.hand_in(self.api.settings, call.ask) for _, call in calls if call.ask]
+            requests = [intake.hand_in(self.api.settings, ask) for _, call in calls for ask in call.asks]
         except BadAsk:
             raise ApiError("bad_signal") from None
         except Refused:
@@ -100,6 +100,10 @@ class ConsentRoutes:
         changes = [json.dumps(one, ensure_ascii=False) for one, call in calls if not call.request]
         if changes:
             inbox.accept(self.api.settings.data_path / "inbox" / hook.source, self.api.settings.keyring, changes)
+        if any(
+            call.lacks for _, call in calls
+        ):  # after the others, which count once: somebody must see that this one did not come in
+            raise ApiError("bad_signal")
         return {"requests": requests, "changes": len(changes), "already": False}
 
 

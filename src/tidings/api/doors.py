@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tidings.api.rates import Rates
+from tidings.api.rates import Rates, network_of
 
 
 @dataclass
@@ -15,12 +15,7 @@ class Doors:
 
     def send(self, who: str) -> float:
         """0, or the seconds until this address may send a request."""
-        return self.each.wait(_network(who)) or self.every.wait("")
+        return self.each.wait(network_of(who)) or self.every.wait("")
 
     def look(self, who: str) -> float:
-        return self.looks.wait(_network(who))
-
-
-def _network(who: str) -> str:
-    """The address, or its first half, which is what one household has of IPv6."""
-    return ":".join(who.split(":")[:4]) if ":" in who else who
+        return self.looks.wait(network_of(who))

@@ -35,6 +35,7 @@ REFUSALS: Mapping[str, tuple[int, str]] = {
     "bad_webhook": (400, "topic and body do not fit each other, or name nobody"),
     "wrong_shop": (403, "this shop is not one of yours"),
     "too_often": (429, "too many requests"),
+    "unexpected": (500, "this is our fault, not yours; nothing was promised"),
     "busy": (503, "try again in a moment"),
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tidings.api.errors import ApiError
 from tidings.rights.asks import ACTIONS, ASSURANCES, Ask, Identifier, Word
-from tidings.rights.strict import strict_value
+from tidings.strict import strict_value
 
 TEXTS = ("kind", "assurance", "jurisdiction", "regulation", "reference", "contact", "about")
 FIELDS = (*TEXTS, "identifiers", "received", "scope", "values", "child", "proof")

@@ -31,7 +31,7 @@ from tidings.api.errors import ApiError
 from tidings.errors import Refused
 from tidings.rights.asks import SHOP, Ask, BadAsk, Identifier
 from tidings.rights.intake import hand_in
-from tidings.rights.strict import strict_value
+from tidings.strict import strict_value
 
 if TYPE_CHECKING:
     from tidings.api.app import Api

@@ -21,7 +21,7 @@ from tidings.rights import intake, signals
 from tidings.rights.applied import Applied
 from tidings.rights.asks import BadAsk
 from tidings.rights.bits import BadSignal
-from tidings.rights.strict import strict_value
+from tidings.strict import strict_value
 
 if TYPE_CHECKING:
     from tidings.api.app import Api

@@ -6,7 +6,6 @@ root log. Its holder needs that root head's public key and nothing of ours.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +21,11 @@ from tidings.ledger.sequencer import Index
 from tidings.ledger.tiles import WIDTH, Tiles, width_at
 from tidings.ledger.verification import LOCAL, UNPINNED, UNWITNESSED, Verdict
 from tidings.ledger.vocabulary import encode_entry, validate_entry
+from tidings.strict import strict_value
 
 PROOF = "c2sp.org/tlog-proof@v1"
 RECEIPT = "tidings-receipt/1"
-MAX_RECEIPT = 64 * 1024 * 1024
+MAX_RECEIPT = 8 * 1024 * 1024  # some thousand calls of one event; JSON takes many times its size in memory
 
 
 @dataclass(frozen=True)
@@ -198,8 +198,9 @@ def verify_receipt(document: Any, vkey: str = "") -> Verdict:
             verdict.entries += 1
     except TidingsError as error:
         verdict.wrong(str(error))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        verdict.wrong(f"a part is missing or of another form ({type(error).__name__})")
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        found = f"a part that is missing or of another form ({type(error).__name__})"
+        verdict.wrong(str(Damaged("ledger-receipt", found, "a receipt made by `tidings prove`")))
     return verdict
 
 
@@ -256,6 +257,6 @@ def read_receipt(data: bytes) -> Any:
     if len(data) > MAX_RECEIPT:
         raise Refused("ledger-receipt", f"a file of {len(data)} bytes", f"at most {MAX_RECEIPT}")
     try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
+        return strict_value(data)
+    except ValueError:
         raise Refused("ledger-receipt", "a file that is not JSON", "a receipt made by `tidings prove`") from None

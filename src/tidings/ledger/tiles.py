@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -115,6 +115,9 @@ class Tiles:
                 return name, (self.folder / name).read_bytes(), wide
             except FileNotFoundError:
                 continue
+            except OSError as error:
+                found = f"{name} cannot be read ({type(error).__name__})"
+                raise Damaged("ledger-tiles", found, "the tile", "Restore the file from a copy of this log.") from None
         name = tile_path(level, index, width)
         raise Damaged("ledger-tiles", f"{name} is missing", "the tile", "Restore the file from a copy of this log.")
 
@@ -132,6 +135,25 @@ class Tiles:
         if len(entries) != wide:
             raise Damaged("ledger-tiles", f"{name} holds {len(entries)} entries", str(wide), "Restore the file.")
         return entries[:width]
+
+    def unlike(self, level: int | str, index: int, row: Sequence[bytes]) -> Iterator[str]:
+        """Narrower tiles that an older head was proven by and that do not hold the beginning of this one."""
+        folder = self.folder / f"{tile_path(level, index)}.p"
+        # A writer takes such a folder away when its tile is full, also while it is looked at.
+        names = sorted(folder.glob("*")) if folder.is_dir() else []
+        for path in names:
+            width = int(path.name) if path.name.isascii() and path.name.isdecimal() and len(path.name) < 4 else 0
+            whole = row[:width]
+            if not 0 < width < len(row):
+                continue
+            try:
+                fits = path.read_bytes() == (pack(whole) if level == ENTRIES else b"".join(whole))
+            except FileNotFoundError:
+                continue
+            except OSError:
+                fits = False
+            if not fits:
+                yield f"{tile_path(level, index, width)} does not hold what the tile after it holds"
 
     def entry(self, index: int, size: int) -> bytes:
         return self.bundle(index // WIDTH, width_at(0, index // WIDTH, size))[index % WIDTH]

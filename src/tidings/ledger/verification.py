@@ -16,7 +16,7 @@ from tidings.ledger.log import CHECKPOINT, VKEY, archived
 from tidings.ledger.merkle import EMPTY_ROOT, Frontier, complete_root, leaf_hash
 from tidings.ledger.note import Checkpoint, Verifier
 from tidings.ledger.sequencer import Index, Span, indexed_tables
-from tidings.ledger.tiles import WIDTH, Tiles, tile_path
+from tidings.ledger.tiles import ENTRIES, WIDTH, Tiles, tile_path
 from tidings.ledger.vocabulary import validate_entry
 
 LOCAL = "tamper-evident, not WORM: whoever holds the disk and the signing key can write another history"
@@ -41,8 +41,13 @@ class Verdict:
     def good(self) -> bool:
         return not self.problems
 
+    @property
+    def full(self) -> bool:
+        """So much is wrong that nothing more is looked at: a head may claim more entries than there are atoms."""
+        return len(self.problems) >= MAX_PROBLEMS
+
     def wrong(self, problem: str) -> None:
-        if len(self.problems) < MAX_PROBLEMS:
+        if not self.full:
             self.problems.append(problem)
 
     def as_dict(self) -> dict[str, object]:
@@ -72,6 +77,8 @@ class _Walk:
         spans = iter(self._covering(size))
         inside, current = Frontier(), next(spans, None)
         for number in range(-(-size // WIDTH)):
+            if self.verdict.full:
+                return
             width = min(WIDTH, size - number * WIDTH)
             leaves = self._leaves(number, width)
             for leaf in leaves:
@@ -120,6 +127,8 @@ class _Walk:
             self.wrong(damage.found)
             return [b"\x00" * 32] * width
         leaves = [leaf_hash(entry) for entry in entries]
+        for problem in (*self.tiles.unlike(ENTRIES, number, entries), *self.tiles.unlike(0, number, leaves)):
+            self.wrong(problem)
         if b"".join(leaves) != tile:
             self.wrong(f"{tile_path(0, number, width)} does not hold the hashes of its entries")
         for offset, entry in enumerate(entries):
@@ -142,6 +151,8 @@ class _Walk:
                 except Damaged as damage:
                     self.wrong(damage.found)
                 else:
+                    for problem in self.tiles.unlike(level, number, expected):
+                        self.wrong(problem)
                     if tile != b"".join(expected):
                         self.wrong(f"{tile_path(level, number, len(expected))} does not hold the hashes below it")
                 self.verdict.tiles += 1
@@ -204,8 +215,8 @@ def _heads(folder: Path, verifier: Verifier, walk: _Walk) -> Iterator[Checkpoint
     try:
         for note in archived(folder):
             yield Checkpoint.open(note, verifier)
-    except (TidingsError, ValueError) as error:
-        walk.wrong(f"the archive of heads: {error}")
+    except (TidingsError, ValueError, OSError) as error:
+        walk.wrong(f"the archive of heads: {error if isinstance(error, TidingsError) else type(error).__name__}")
 
 
 def _published(folder: Path, verifier: Verifier, walk: _Walk) -> Checkpoint | None:
@@ -221,8 +232,8 @@ def _read_index(folder: Path, walk: _Walk) -> None:
         index = Index(folder, table)
         try:
             spans = list(index)
-        except Damaged as damage:
-            walk.wrong(damage.found)
+        except (Damaged, OSError) as damage:
+            walk.wrong(damage.found if isinstance(damage, Damaged) else f"the index of {table} cannot be read")
             continue
         walk.spans += [(table, span) for span in spans if span.count]
         if any(after.version <= before.version for before, after in pairwise(spans)):
@@ -232,6 +243,8 @@ def _read_index(folder: Path, walk: _Walk) -> None:
 def _collect(walk: _Walk, size: int, verifier: Verifier, recorded: dict[str, list[Checkpoint]]) -> None:
     """The class heads in the root log, each with its own signature checked."""
     for number in range(-(-size // WIDTH)):
+        if walk.verdict.full:
+            return
         try:
             entries = walk.tiles.bundle(number, min(WIDTH, size - number * WIDTH))
         except Damaged:

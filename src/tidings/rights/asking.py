@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tidings.rights import lifting
-from tidings.rights.asks import IDENTIFIERS, SHOP, Ask, Identifier, enough
+from tidings.rights.asks import ASSURANCES, IDENTIFIERS, SHOP, Ask, Identifier, enough
 from tidings.rights.book import Request, Row
 from tidings.rights.carrying import ANSWERS, Carrying
 from tidings.rights.clocks import Laws, due_of
@@ -73,8 +73,9 @@ class Asking:
         hashes = self.hashes(ask.identifiers)
         print_ = fingerprint(self.ring.derive("request"), ask.kind, tags or hashes, ask.scope)
         request = Request(name, ask.kind, ask.way, ask.received)
+        home, _, others = ask.jurisdiction.partition(",")
         said: dict[str, Any] = {
-            "jurisdiction": ask.jurisdiction,
+            "jurisdiction": home,
             "regulation": ask.regulation,
             "assurance": ask.assurance,
         }
@@ -83,18 +84,32 @@ class Asking:
         named = Mentions([ask.contact, *(one.value for one in ask.identifiers)])
         details = {k: v for k, v in details.items() if v and not named.named_in(v)}
         details |= {name: "yes" for name in ("child", "at_once") if getattr(ask, name)}
-        if places := self._lives_in(tags):
+        # Where the person says that they live, and where their records say so.
+        if places := dict.fromkeys([*filter(None, others.split(",")), *self._lives_in(tags)]):
             details["jurisdictions"] = ",".join(places)
         same = self.book.by_fingerprint.get(print_)
         if same is not None:
-            yield self.steps.row(self.book.requests[same], "merged", details={"with": name})
             yield self.steps.row(request, "merged", "cancelled", details=details | {"same_as": same}, **said)
+            yield from self._joined(self.book.requests[same], ask, name)
             return
-        request.jurisdiction, request.regulation, request.details = ask.jurisdiction, ask.regulation, dict(details)
+        request.jurisdiction, request.regulation, request.details = home, ask.regulation, dict(details)
         said |= {"due": due_of(request, self.laws, datetime.now(UTC)), "hashes": hashes, "tags": tags}
         sealed = self._sealed(request, ask)
         yield self.steps.row(request, "received", "received", details=details, fingerprint=print_, **said, **sealed)
         yield from self.begin(self.book.requests[name])
+
+    def _joined(self, first: Request, ask: Ask, name: str) -> Iterator[Row]:
+        """The same is asked again: a place that was not named before brings its clocks, and a proof counts for both."""
+        before = [first.jurisdiction, *first.details.get("jurisdictions", "").split(",")]
+        more = [one for one in ask.jurisdiction.split(",") if one and one not in before]
+        places = {"jurisdictions": ",".join([one for one in before[1:] if one] + more)} if more else {}
+        first.details |= places
+        due: dict[str, Any] = {"due": due_of(first, self.laws, datetime.now(UTC))} if more else {}
+        yield self.steps.row(first, "merged", details={"with": name} | places, **due)
+        if ASSURANCES.index(ask.assurance) > ASSURANCES.index(first.assurance):
+            yield self.steps.row(first, "verified", assurance=ask.assurance, details={"with": name})
+            if first.state == "verifying":
+                yield from self.begin(first)
 
     def _sealed(self, request: Request, ask: Ask) -> dict[str, Any]:
         """What the person gave, under a key of the request's own."""

@@ -36,7 +36,7 @@ ASSURANCES = ("none", "claimed", "verified", "strong")  # a later one is enough 
 WAYS = ("rest", "form", "opendsr", "mparticle", "shopify", "drp", "consent", "signal", "csv", "cli", "source")
 IDENTIFIERS = ("email", "phone")  # besides these, the name of an entity: customer → its key
 SHOP = "shop"  # a whole shop, which Shopify alone names
-MOST_IDENTIFIERS, MOST_TEXT, MOST_WORDS = 20, 2_000, 50
+MOST_IDENTIFIERS, MOST_TEXT, MOST_WORDS, MOST_PLACES = 20, 2_000, 50, 5
 AHEAD = timedelta(minutes=5)
 EARLIEST = datetime(
     2000, 1, 1, tzinfo=UTC
@@ -79,7 +79,7 @@ class Ask:
     way: str
     received: datetime
     assurance: str = "none"
-    jurisdiction: str = ""  # where the person lives, as far as they said
+    jurisdiction: str = ""  # where the person lives, as far as they said; several places with commas between
     regulation: str = ""  # the law that whoever passed it on had in mind
     reference: str = ""  # the caller's own id: asking twice under one reference is asking once
     scope: tuple[str, ...] = ()  # channels, purposes or fields; none means all
@@ -101,14 +101,20 @@ class Ask:
         # A column that slipped holds an address where a word should be, so not even these words are shown.
         yield "kind", "another word", self.kind in KINDS, "one of " + ", ".join(KINDS)
         yield "assurance", "another word", self.assurance in ASSURANCES, "one of " + ", ".join(ASSURANCES)
-        place = bool(PLACE.fullmatch(self.jurisdiction))
-        yield "jurisdiction", "another word", place, "a place such as US-CA or DE"
+        named = self.jurisdiction.split(",")
+        place = all(PLACE.fullmatch(one) and (one or len(named) == 1) for one in named) and len(named) <= MOST_PLACES
+        yield (
+            "jurisdiction",
+            "another word",
+            place,
+            f"a place such as US-CA or DE, or up to {MOST_PLACES} like US-CA,DE",
+        )
         yield "regulation", "other characters", bool(_REGULATION.fullmatch(self.regulation)), "a word such as gdpr"
         many = len(self.identifiers)
         yield "identifiers", f"{many} identifiers", 0 < many <= MOST_IDENTIFIERS, f"1 to {MOST_IDENTIFIERS}"
         for number, one in enumerate(self.identifiers):
-            named, sized = bool(_NAME.fullmatch(one.kind)), 0 < len(one.value.strip()) <= 320
-            yield f"identifiers[{number}].kind", "another word", named, "email, phone or the name of an entity"
+            known, sized = bool(_NAME.fullmatch(one.kind)), 0 < len(one.value.strip()) <= 320
+            yield f"identifiers[{number}].kind", "another word", known, "email, phone or the name of an entity"
             yield f"identifiers[{number}].value", f"{len(one.value)} characters", sized, "1 to 320 characters"
             clean = _writable(one.value)
             yield f"identifiers[{number}].value", "a character that is none", clean, "letters, digits and signs"

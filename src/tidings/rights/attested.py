@@ -29,7 +29,7 @@ PUBLIC = {
     "tasks",
 }
 PUBLIC |= {"final", "code", "until", "same_as", "law", "action", "child", "share", "duty", "statute", "days"}
-PUBLIC |= {"hold", "holds", "grounds", "hold_until", "records"}
+PUBLIC |= {"hold", "holds", "grounds", "hold_until", "records", "jurisdictions"}
 NOBODY = "none"  # the state before the first
 _ASKED = {"way": "way", "jurisdiction": "jurisdiction", "regulation": "regulation", "assurance": "assurance"}
 Leaf = tuple[str, str, str, str]

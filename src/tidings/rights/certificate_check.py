@@ -1,14 +1,13 @@
 """Checking a certificate: from its bytes alone, without a folder, a network or trust in whoever packed it.
 
 In this order, each step before the next: the archive, the signature over every file, the inclusion of every entry in a head that the root
-log recorded, the claims computed again from those entries, the clocks counted again from the law rows. It finds; it does not raise. The
-work is bounded by the size of the archive.
+log recorded, the claims computed again from those entries, the clocks counted again from the law rows, and the words for people against
+the claims. It finds; it does not raise. The work is bounded by the size of the archive.
 """
 
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -22,11 +21,12 @@ from tidings.ledger.note import Checkpoint, Verifier
 from tidings.ledger.proof import Proof
 from tidings.ledger.verification import LOCAL, UNWITNESSED, Verdict
 from tidings.ledger.vocabulary import canonical, validate_entry
-from tidings.rights import certificate_laws
+from tidings.rights import certificate_laws, certificate_words
 from tidings.rights.attested import Leaf
 from tidings.rights.certificate_archive import unpack
 from tidings.rights.certificate_claims import CERTIFICATE, Evidence, Shown, claims
 from tidings.rights.certificate_laws import Rows
+from tidings.strict import strict_value
 
 ISSUED = "tidings-certificate/1"
 SIGNER = "certificates"
@@ -88,13 +88,14 @@ def _verify(files: dict[str, bytes], vkey: str, verdict: CertificateVerdict) -> 
     signed(files, verifier)
     entries = _entries(files, verifier, verdict)
     evidence = evidence_of(files, verifier.name.removesuffix(f"/{ROOT}"), entries)
-    said, again = json.loads(_file(files, CLAIMS)), claims(evidence)
+    said, again = strict_value(_file(files, CLAIMS)), claims(evidence)
     if comparable(said) != comparable(again):
         found = "claims that the entries do not bear out: " + ", ".join(_differing(said, again))
         raise Damaged("certificate_claim", found, "what the entries say", "Do not rely on this document.")
     verdict.document, verdict.request = again["document"], again["request"]
     _clocks(again, evidence, verdict)
-    _caveats(files, again, evidence.laws, verdict)
+    _caveats(again, evidence.laws, verdict)
+    certificate_words.compared(files, said, again, verdict)
 
 
 def fingerprint(verifier: Verifier) -> str:
@@ -146,7 +147,7 @@ def _shown(number: int, values: dict[str, Any], member: bytes | None) -> Shown:
         return Shown(number, values, str(values.get("event_id", "")))
     if member is None:
         raise Damaged("certificate_proof", f"call {number} without its member", "the member that it is shown for")
-    said = json.loads(member)
+    said = strict_value(member)
     leaf = leaf_hash(member_leaf((said["event_id"], said["outcome"])))
     path = [bytes.fromhex(step) for step in said["path"]]
     fits = said["size"] == values["count"] and said["outcome"] in values["outcomes"]
@@ -157,9 +158,9 @@ def _shown(number: int, values: dict[str, Any], member: bytes | None) -> Shown:
 
 def evidence_of(files: Mapping[str, bytes], origin: str, entries: list[Shown]) -> Evidence:
     parts: dict[str, list[Leaf]] = {}
-    for step, leaves in json.loads(_file(files, PARTS)).items():
+    for step, leaves in strict_value(_file(files, PARTS)).items():
         parts[step] = [(str(who), str(way), str(event), str(until)) for who, way, event, until in leaves]
-    laws = certificate_laws.read(json.loads(_file(files, LAWS)))
+    laws = certificate_laws.read(strict_value(_file(files, LAWS)))
     requests = {str(one.values["request"]) for one in entries if "request" in one.values}
     return Evidence(origin, min(requests, default=""), tuple(entries), parts, laws)
 
@@ -172,7 +173,7 @@ def comparable(said: Any) -> bytes:
 
 
 def _differing(said: Any, again: Mapping[str, Any]) -> list[str]:
-    return sorted(name for name in again if said.get(name) != again[name])
+    return sorted(name for name in {*again, *said} if said.get(name) != again.get(name))
 
 
 def _clocks(said: Mapping[str, Any], evidence: Evidence, verdict: Verdict) -> None:
@@ -187,11 +188,7 @@ def _clocks(said: Mapping[str, Any], evidence: Evidence, verdict: Verdict) -> No
         verdict.wrong(str(Damaged("certificate_clock", found, "one that is no later")))
 
 
-def _caveats(files: Mapping[str, bytes], again: Mapping[str, Any], laws: Rows, verdict: CertificateVerdict) -> None:
-    from tidings.rights.certificate_page import page
-
-    said = json.loads(files[CLAIMS])
-
+def _caveats(again: Mapping[str, Any], laws: Rows, verdict: CertificateVerdict) -> None:
     if again["document"] != CERTIFICATE:
         verdict.caveats.append(NOT_ONE.format(again["document"], "; ".join(again["standing"]["missing"][:10])))
     late = [clock["statute"] for clock in again["clocks"] if clock["met"] == "late"]
@@ -201,10 +198,6 @@ def _caveats(files: Mapping[str, bytes], again: Mapping[str, Any], laws: Rows, v
         verdict.caveats.append(OTHER_LAW.format(", ".join(strange)))
     if not again["clocks"]:
         verdict.caveats.append("no law row was used: nothing is said about time")
-    if files.get("certificate.html") != page(said).encode():
-        verdict.caveats.append(
-            "certificate.html was made by another version of Tidings; certificate.json is what was checked"
-        )
 
 
 def _file(files: Mapping[str, bytes], name: str) -> bytes:

@@ -8,6 +8,8 @@ from html import escape
 from typing import Any
 
 CERTIFICATE = "certificate"
+# Counted up with every change of what a page or a paper shows: who checks one made by another layout says that it was not compared.
+LAYOUT = "Tidings certificate layout 1"
 _STYLE = """
 :root { color-scheme: light }
 body { font: 1rem/1.55 system-ui, sans-serif; color: #1a1a1a; background: #fff; max-width: 62rem; margin: 0 auto; padding: 1.5rem }
@@ -158,7 +160,7 @@ def page(said: Mapping[str, Any]) -> str:
     name = escape(title(said))
     body = "\n".join(_section(number, one) for number, one in enumerate(sections(said), 1))
     return (
-        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<meta name="generator" content="{LAYOUT}">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{name}</title>\n'
         f"<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{name}</h1>\n"
         f'<p class="standing">{escape(standing(said))}</p>\n{body}\n</main>\n</body>\n</html>\n'

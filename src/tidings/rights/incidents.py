@@ -121,11 +121,12 @@ def moment(text: str) -> datetime:
     """A time with its offset; an hour without a place is not known to the hour."""
     try:
         found = datetime.fromisoformat(text)
-    except ValueError:
+        found = found.astimezone(UTC) if found.tzinfo else datetime.min
+    except (ValueError, OverflowError):
         found = datetime.min
     if found.tzinfo is None:
         raise Refused("moment", repr(text[:40]), "a time with its offset, such as 2026-11-16T09:00:00Z", "Mend it.")
-    return found.astimezone(UTC)
+    return found
 
 
 @dataclass(frozen=True)

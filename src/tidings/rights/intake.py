@@ -52,7 +52,7 @@ def folder_of(data: Path) -> Path:
 
 
 def hand_in(settings: Settings, ask: Ask) -> str:
-    """Take a request in; returns its id, which is the same for the same way and reference however often it is handed in."""
+    """Take a request in; returns its id, the same for the same way, kind and reference, however often it is handed in."""
     ask.checked()
     _kinds_checked(settings, ask)
     name = _named(settings, ask)
@@ -105,7 +105,8 @@ def take_away(slips: list[Slip]) -> None:
 def _named(settings: Settings, ask: Ask) -> str:
     if not ask.reference:
         return uuid.uuid4().hex
-    said = f"{ask.way}\x1f{ask.agent}\x1f{ask.reference}".encode()
+    # With the kind: a ticket under which somebody wants a copy and then to be forgotten is two requests.
+    said = f"{ask.way}\x1f{ask.agent}\x1f{ask.kind}\x1f{ask.reference}".encode()
     return hmac.new(settings.keyring.derive("request"), said, hashlib.sha256).hexdigest()[:32]
 
 

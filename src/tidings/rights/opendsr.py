@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tidings.rights.asks import AHEAD, Ask, Identifier
-from tidings.rights.strict import strict_value
+from tidings.strict import strict_value
 
 TYPES = {"access": "access", "portability": "portability", "erasure": "erasure"}
 PROFILE = "tidings-1.0"

@@ -16,15 +16,16 @@ from typing import Any
 
 import yaml
 
-from tidings.rights.asks import Ask, Identifier
+from tidings.rights.asks import PLACE, Ask, Identifier
 
 
 @dataclass(frozen=True)
 class Call:
-    """`request` a person asks for something (`ask` is None where it is closed or cannot be taken); otherwise a change of consent."""
+    """`request` a person asks for something; otherwise, or as well, it is a change of consent. `lacks`: what keeps it from being taken."""
 
     request: bool
-    ask: Ask | None = None
+    asks: tuple[Ask, ...] = ()
+    lacks: str = ""
 
 
 @cache
@@ -37,19 +38,36 @@ def catalogue() -> Mapping[str, Any]:
 def read(platform: str, body: Mapping[str, Any], now: datetime) -> Call:
     """A rectification brings values in the platform's own form, so it runs as a change of its source, not as a request."""
     said = catalogue()["platforms"][platform]
-    asked = _words(body, said["request"])
-    if not asked or not re.search(said.get("is_request", "."), asked):
-        return Call(False)
-    kind = next((kind for kind, words in catalogue()["kinds"] if re.search(words, asked, re.IGNORECASE)), None)
-    if kind is None:
+    asked = [one for one in _each(body, said["request"]) if re.search(said.get("is_request", "."), one)]
+    kinds = [next((kind for kind, words in catalogue()["kinds"] if _fits(words, one)), "") for one in asked]
+    if not any(kinds):
         return Call(False)
     status = _words(body, said["status"])
-    email, reference = _words(body, said["email"]), _words(body, said["reference"])
-    if re.search(catalogue()["closed"], status, re.IGNORECASE) or not email or not reference:
+    if _fits(catalogue()["closed"], status):
         return Call(True)
-    received = min(_time(_at(body, said["received"])) or now, now)
-    ask = Ask(kind, (Identifier("email", email),), "consent", received, _assurance(status))
-    return Call(True, Ask(**ask.__dict__ | {"reference": reference, "agent": platform, "contact": email}))
+    email, reference = _words(body, said["email"]), _words(body, said["reference"])
+    if not email or not reference:
+        return Call(True, lacks="an e-mail or a reference")
+    who, received = (Identifier("email", email),), min(_time(_at(body, said["received"])) or now, now)
+    more: dict[str, Any] = {
+        "jurisdiction": _place(_words(body, said.get("place", ""))),
+        "reference": reference,
+        "contact": email,
+    }
+    more["regulation"] = re.sub("[^A-Za-z0-9._-]", "", _words(body, said.get("law", "")))[:64]
+    asks = [Ask(kind, who, "consent", received, _assurance(status), agent=platform, **more) for kind in kinds if kind]
+    return Call(all(kinds), tuple({one.kind: one for one in asks}.values()))
+
+
+def _fits(pattern: str, text: str) -> bool:
+    return bool(re.search(pattern, text, re.IGNORECASE))
+
+
+def _place(text: str) -> str:
+    """EU_DE is DE, us_ca is US-CA; what is no place is none, and then the operator's own counts."""
+    spelled = text.strip().upper().replace("_", "-")
+    spelled = spelled.removeprefix("EU-")
+    return spelled if PLACE.fullmatch(spelled) else ""
 
 
 def _assurance(status: str) -> str:
@@ -65,10 +83,16 @@ def _at(body: Any, path: str) -> Any:
 
 
 def _words(body: Any, path: str) -> str:
-    found = _at(body, path)
-    if isinstance(found, list):
-        found = " ".join(word for word in found if isinstance(word, str))
+    found = _at(body, path) if path else None
     return str(found)[:500] if isinstance(found, str | int) else ""
+
+
+def _each(body: Any, path: str) -> list[str]:
+    """One word or several: a person may ask for two things at once."""
+    found = _at(body, path)
+    return [
+        str(one)[:500] for one in (found if isinstance(found, list) else [found])[:20] if isinstance(one, str | int)
+    ]
 
 
 def _time(said: Any) -> datetime | None:

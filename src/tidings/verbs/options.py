@@ -32,3 +32,12 @@ def known_subscriber(names: Iterable[str], name: str) -> None:
     if name not in (there := tuple(names)):
         expected = f"--subscriber, one of {', '.join(there)}"
         raise Refused("unknown_lane", name or "no subscriber", expected, "Nothing was changed.")
+
+
+def given(path: Path) -> bytes:
+    """The bytes of a file that was named on the command line."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        found = f"{path}, which cannot be read ({type(error).__name__})"
+        raise Refused("unreadable", found, "a file that can be read", "Name another.") from None

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tidings.verbs.options import AsJson, Here, answer, note
+from tidings.verbs.options import AsJson, Here, answer, given, note
 
 
 def register(app: typer.Typer) -> None:
@@ -35,7 +35,7 @@ def certificate(
     from tidings.settings import load
 
     settings = load(directory)
-    said = opening(settings, request, for_person.read_text(encoding="utf-8")) if for_person else b""
+    said = opening(settings, request, given(for_person).decode("utf-8", errors="replace")) if for_person else b""
     issued = issue(settings, request, said)
     path = output or Path(issued.name)
     path.write_bytes(issued.archive)

@@ -5,6 +5,7 @@ What is said here is put down for the desk of `tidings run`, which writes the st
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -83,7 +84,7 @@ def letter(
     one = _named(requests, request)
     made = written(one, kind, sender_of(settings), laws, datetime.now(UTC))
     if not preview:
-        if not evidence:
+        if not re.fullmatch("[0-9a-f]{64}", evidence):
             raise Refused("no_evidence", "a letter sent by hand", "the digest of what was sent", "Add --evidence.")
         intake.say(settings, Word(one.id, "done", by, recipient=f"letter:{kind}", evidence=evidence))
         note("Put down; `tidings run` writes the step.")

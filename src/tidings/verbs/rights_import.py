@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tidings.errors import Refused
-from tidings.verbs.options import AsJson, Here, answer, note
+from tidings.verbs.options import AsJson, Here, answer, given, note
 
 
 def register(app: typer.Typer) -> None:
@@ -28,7 +28,7 @@ def import_list(
     from tidings.rights import lists
     from tidings.settings import load
 
-    taken = lists.take(load(directory, secrets=False), file.read_bytes(), file.name, good_lines=good_lines)
+    taken = lists.take(load(directory, secrets=False), given(file), file.name, good_lines=good_lines)
     if report is not None:
         report.write_text(lists.report(taken), encoding="utf-8")
     if as_json:

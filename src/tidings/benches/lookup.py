@@ -33,6 +33,7 @@ def measure(rows: int, recipients: int, *, say: Say = lambda text: None) -> dict
     return {
         "journal_rows": [small["rows"], large["rows"]],
         "files": [small["files"], large["files"]],
+        "pending_key_files": [small["pending_key_files"], large["pending_key_files"]],
         "recipients_files": [small["recipients_files"], large["recipients_files"]],
         "recipients_s": [small["recipients_s"], large["recipients_s"]],
         "desk_files": [small["desk_files"], large["desk_files"]],
@@ -74,6 +75,7 @@ def looked(past: Past, shape: Shape, say: Say = lambda text: None) -> dict[str, 
     )
     return {
         "files": total,
+        "pending_key_files": files_in(past.keys.root / "new"),  # of batches that are not compacted yet: all are opened
         "recipients": median(one[2] for one in report),
         "recipients_files": median(one[0] for one in report),
         "recipients_s": round(median(one[1] for one in report), 3),

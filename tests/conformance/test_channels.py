@@ -605,7 +605,7 @@ def test_a_token_is_fetched_once_for_many_requests_and_again_when_it_is_not_take
     with serving(kind) as vendor:
         channel = opened("salesforce", vendor.url)
         assert {one.result for one in channel.send(call(*suppressed))} == {"acknowledged"}
-        assert (len(vendor.asked), len(vendor.received)) == (1, 3)
+        assert (len(vendor.asked), len(vendor.received)) == (1, 6)  # e-mail and telephone of each
         vendor.behave = lambda request, sock: (
             kind(request, sock) if request.headers["authorization"] == "Bearer token-2" else (401, {}, b"")
         )

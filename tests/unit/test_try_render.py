@@ -72,7 +72,9 @@ def test_a_var_is_told_and_a_path_is_not_left() -> None:
     assert "refused: unsafe_path" in found.stdout
 
 
-@pytest.mark.parametrize("given", ["", "\n\n", "nonsense", "7", "{}", '{"id": 1, "type": "x"}', "[1]", "[" * 100_000])
+@pytest.mark.parametrize(
+    "given", ["", "[]", "\n\n", "nonsense", "7", "{}", '{"id": 1, "type": "x"}', "[1]", "[" * 100_000]
+)
 def test_what_is_no_event_is_refused(given: str) -> None:
     found = render("--manifest", "hubspot", given=given)
     assert found.exit_code != 0
@@ -159,3 +161,12 @@ def test_a_withdrawal_without_a_channel_is_of_all_of_them(manifest: str, verbs: 
 def test_an_identity_without_a_value_is_left_out(manifest: str) -> None:
     _, [sent] = requests(manifest, "tidings.customer.delete", {"key": {"id": 1}})
     assert "email" not in json.dumps(sent["body"]["subject_identities"])
+
+
+def test_json_lines_end_at_a_line_feed_alone() -> None:
+    two = [
+        {**EVENT, "id": number, "data": {"after": {"email": "a@example.com", "first_name": "A\u2028n"}}}
+        for number in "12"
+    ]
+    found = render("--manifest", "braze", "--json", given="\n".join(json.dumps(one, ensure_ascii=False) for one in two))
+    assert [one["event"] for one in json.loads(found.stdout)] == ["1", "2"]

@@ -132,13 +132,21 @@ def _envelopes(path: str) -> list[Any]:
         raise Refused(
             "event_file", found, "a CloudEvents file in UTF-8", "Name another file or an event's id."
         ) from None
+    events = _read(text)
+    if not events:
+        raise Refused("event_file", "nothing", "at least one CloudEvents event", "Name another file or an event's id.")
+    return events
+
+
+def _read(text: str) -> list[Any]:
     try:
         whole = json.loads(text)
         return whole if isinstance(whole, list) else [whole]
     except (ValueError, RecursionError):
         pass
     try:
-        events = [json.loads(line) for line in text.splitlines() if line.strip()]
+        # A text may hold other characters that end a line; in JSON Lines only one of them does.
+        events = [json.loads(line) for line in text.split("\n") if line.strip()]
     except (ValueError, RecursionError):
         raise Refused("event_file", "something else than JSON", "a CloudEvents file", "Mend it.") from None
     if not events:

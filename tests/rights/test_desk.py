@@ -228,3 +228,17 @@ def test_a_second_ask_brings_its_clocks_and_its_proof_to_the_first(shop: Past) -
     assert before.due is not None
     assert after.due is not None
     assert after.due < before.due, "a month is shorter than 45 days"
+
+
+def test_a_correction_that_is_another_request_in_disguise_is_for_a_human(shop: Past) -> None:
+    """And two corrections of one person are two: the second waits for the first and is not merged away."""
+    wanted: list[tuple[int, dict[str, str]]] = [(1, {"email": "z@x.example"}), (1, {"email": "z@y.example"})]
+    wanted += [(2, {"tier": "gold"}), (4, {"id": "11"})]
+    for person in (1, 2, 4):
+        known_by(shop, f"p{person}@example.com", person)
+    names = [asked(shop, "rectification", f"p{person}@example.com", values=values) for person, values in wanted]
+    book = at_work(shop).book.requests
+    assert [book[name].state for name in names] == ["working", "received", "review", "review"]
+    assert [held_for(book[name]) for name in names[2:]] == ["decided_field", "no_field"]
+    assert say(shop, names[2], "approve", "ann").state == "working"
+    assert say(shop, names[3], "approve", "ann").state == "review"

@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
+from tidings.contract import Contract
 from tidings.rights.asking import Asking
 from tidings.rights.asks import Ask, Identifier, same_name
 from tidings.rights.attested import entry_of, stamp
 from tidings.rights.book import Request
 from tidings.rights.certificate_claims import Shown, _excepted
+from tidings.rights.changing import wanted as changed
+from tidings.rights.corrections import for_a_human, offered
 from tidings.strict import strict_value
 
 ANN = (Identifier("email", "ann@example.com"),)
@@ -97,3 +100,18 @@ def test_who_gives_up_the_time_to_take_an_erasure_back_does_not_wait() -> None:
     assert asking._must_wait(request)
     request.details["at_once"] = "yes"
     assert not asking._must_wait(request)
+
+
+FIELDS = {
+    "email": {}, "first_name": {}, "id": {}, "tier": {"type": "tier"}, "score": {"class": "internal"},
+    "merged_into": {"type": "identity_merge"}, "hold": {"person": "legal_hold"}, "deleted_at": {"lifecycle": "soft_delete"},
+    "sms": {"consent": {"class": "marketing", "channel": "sms", "purpose": "marketing"}},
+}  # fmt: skip
+
+
+def test_a_correction_merges_nobody_lifts_no_hold_and_grants_nothing() -> None:
+    contract = Contract.model_validate({"kind": "customer", "version": "1", "key": ["id"], "fields": FIELDS})
+    wanted = ask(kind="rectification", values=dict.fromkeys(FIELDS, "x"))
+    assert list(changed("rectification", wanted, contract)) == ["email", "first_name", "tier", "score"]
+    assert [path for path in FIELDS if for_a_human(contract, [path])] == ["tier", "score"]
+    assert offered(contract) == ["email", "first_name"]

@@ -28,6 +28,7 @@ from tidings.api.errors import ApiError
 from tidings.api.form_pages import HEADERS, Form, Look
 from tidings.errors import Refused
 from tidings.rights.asks import KINDS, Ask, Identifier
+from tidings.rights.corrections import offered
 from tidings.rights.intake import hand_in
 from tidings.rights.words import words
 
@@ -50,7 +51,7 @@ class PublicForm:
         self.words, self.look, self.doors = said, Look(said, form.name, form.notice), rights.api.doors
         self._key = self.settings.keyring.derive("form")
         contracts = self.settings.entities.values()
-        self.details = {name: name.replace("_", " ") for one in contracts for name in one.fields}
+        self.details = {name: name.replace("_", " ") for one in contracts for name in offered(one)}
         consents = [rule.consent for one in contracts for rule in one.fields.values() if rule.consent is not None]
         named = {one.channel: self.words["channels"].get(one.channel, one.channel) for one in consents}
         self.channels = named or {name: self.words["channels"][name] for name in CHANNELS}

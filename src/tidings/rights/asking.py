@@ -17,6 +17,7 @@ from tidings.rights.asks import ASSURANCES, IDENTIFIERS, SHOP, Ask, Identifier, 
 from tidings.rights.book import Request, Row
 from tidings.rights.carrying import ANSWERS, Carrying
 from tidings.rights.clocks import Laws, due_of
+from tidings.rights.corrections import for_a_human
 from tidings.rights.erasing import Erasing, fingerprint
 from tidings.rights.mentions import Mentions
 from tidings.rights.named_by import hashed
@@ -71,7 +72,7 @@ class Asking:
             return
         tags = self.tags(ask.identifiers)
         hashes = self.hashes(ask.identifiers)
-        print_ = fingerprint(self.ring.derive("request"), ask.kind, tags or hashes, ask.scope)
+        print_ = fingerprint(self.ring.derive("request"), ask.kind, tags or hashes, _sought(ask))
         request = Request(name, ask.kind, ask.way, ask.received)
         home, _, others = ask.jurisdiction.partition(",")
         said: dict[str, Any] = {
@@ -174,7 +175,7 @@ class Asking:
         elif not enough(request.kind, request.assurance):
             if request.state != "verifying":
                 yield self.steps.row(request, "identity_needed", "verifying")
-        elif hurdle := self.hurdle(request, people):
+        elif hurdle := self.hurdle(request, people) or self._decided(request, ask, people):
             yield self.steps.row(request, "held", "review", reason=hurdle)
         elif request.kind == "erasure" and self._must_wait(request):
             until = request.opened + timedelta(days=self._days())
@@ -235,6 +236,14 @@ class Asking:
             return "shared_identifier"
         return ""
 
+    def _decided(self, request: Request, ask: Ask, people: Mapping[bytes, Person]) -> str:
+        """A correction of what the operator decides is a human's to make."""
+        entities = {one.entity for one in people.values()} & self.settings.entities.keys()
+        approved = any(step.details.get("hurdle") == "decided_field" for step in request.happened("approved"))
+        wanted = request.kind == "rectification" and not approved
+        contracts = [self.settings.entities[name] for name in entities]
+        return "decided_field" if wanted and any(for_a_human(one, ask.values) for one in contracts) else ""
+
     def _kept(self, people: Mapping[bytes, Person], flagged: bool) -> bool:
         """Would the erasure destroy what is held? Where counsel has a key it moves to the hold store instead."""
         holding = self.erasing.holding
@@ -248,6 +257,12 @@ class Asking:
         for row in rows:
             found.setdefault((row["hash"], row["entity"]), set()).add(row["tag"])
         return any(len(tags & live) > 1 and not _merged(tags & live, people) for tags in found.values())
+
+
+def _sought(ask: Ask) -> tuple[str, ...]:
+    """What makes two asks of one kind the same: two corrections of other fields, or appeals of other requests, are two."""
+    values = [f"{path}\x1e{value}" for path, value in sorted(ask.values.items())]
+    return (*ask.scope, *values, *([ask.about] if ask.kind == "appeal" else []))
 
 
 def _shared_by(rows: Iterable[Row]) -> set[bytes]:

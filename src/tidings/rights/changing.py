@@ -15,6 +15,7 @@ from tidings.gate.facts import CHANNELS, PURPOSES
 from tidings.person_fields import own_field
 from tidings.rights.asks import Ask
 from tidings.rights.capsule import put
+from tidings.rights.corrections import correctable
 from tidings.rights.people import Person
 
 # Kind → what is said of the person.
@@ -32,7 +33,7 @@ Wanted = Mapping[str, Any]
 def wanted(kind: str, ask: Ask, contract: Contract, says: bool = True) -> dict[str, Any]:
     """Field → what it must say in this contract; `says` is False where the right is lifted."""
     if kind == "rectification":
-        return {path: value for path, value in ask.values.items() if path in contract.fields}
+        return {path: value for path, value in ask.values.items() if correctable(contract, path)}
     if kind == "objection":
         return _objected(ask, contract, says)
     if kind in PERSON:

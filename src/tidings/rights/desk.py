@@ -54,6 +54,7 @@ class Desk:
         self.asks = {one.id: one for one in held}  # requests whose ask can still be opened
         # Events that ask for an erasure and wait for their request to get there.
         waiting = [one for one in self.book.open if one.happened("asked") and not one.happened("committed")]
+        self.under_way = False  # an erasure that has left `asked` and is in no table yet
         self.asked: dict[str, Row] = {one.id: self.erasing.asked(one) for one in waiting}
 
     def recover(self) -> None:
@@ -64,7 +65,9 @@ class Desk:
     def step(self) -> None:
         self._slips()
         self._follow_journal()
+        self.under_way = self._may_begin()  # until it is committed nothing else tells of it
         self.erasing.commit(list(self._ready())[:AT_ONCE])
+        self.under_way = False
         self.erasing.dispatch(self._attested)
         self._follow_answers()
         self._waited()
@@ -76,8 +79,11 @@ class Desk:
         moving = any(one.happened("committed") and not one.happened("told") for one in self.book.open)
         read = self.read[CURSOR] == self.store.version("journal")
         heard = not self._listening() or self.read[ANSWERS] == self.store.version("attempts")
-        ready = any(self.book.requests[name].state == "working" for name in self.asked)
+        ready = self.under_way or self._may_begin()
         return read and heard and not moving and not ready and next(intake.waiting(self.settings), None) is None
+
+    def _may_begin(self) -> bool:
+        return any(self.book.requests[name].state == "working" for name in list(self.asked))
 
     def _contact(self, request: Request) -> str:
         ask = self.asking.ask_of(request)

@@ -16,6 +16,7 @@ from history import LANE, SECRET
 from tidings.rights import intake
 from tidings.rights.asks import Ask, BadAsk, Identifier, Word
 from tidings.rights.book import Request
+from tidings.rights.desk import Desk
 from tidings.seal.keyring import associated, bucket, kid, seal_payload, subject_key
 
 ERASURE = {"flags": ["erasure"], "change_type": "delete", "operation": "delete", "recipients": []}
@@ -179,6 +180,20 @@ def test_a_record_without_its_key_waits_for_a_human_who_knows_it(shop: Past) -> 
     both = (Identifier("email", "keyless@example.com"), Identifier("customer", "71"))
     named = Ask("erasure", both, "rest", datetime.now(UTC), "verified", scope=("all",))
     assert stands(shop, intake.hand_in(shop.settings, named)).state == "working"
+
+
+def test_a_desk_in_the_middle_of_an_erasure_is_not_idle(shop: Past, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.history.batch(0, 1, first=8, row=ERASURE, moved=False, settled=False)
+    desk = Desk(shop.settings, shop.store, shop.store.version)
+    commit, idle = desk.erasing.commit, []
+
+    def watched(ready: list[Any]) -> None:
+        idle.append((len(ready), desk.idle()))
+        commit(ready)
+
+    monkeypatch.setattr(desk.erasing, "commit", watched)
+    desk.step()
+    assert idle == [(1, False)], "a run until idle must not end here"
 
 
 def test_two_events_of_one_request_for_one_subscriber_are_two_answers(shop: Past) -> None:

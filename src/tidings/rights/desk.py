@@ -59,6 +59,7 @@ class Desk:
         self.read = {name: store.transaction_version(TABLE, name) for name in (CURSOR, ANSWERS)}
         # Events that ask for an erasure and wait for their request to get there.
         waiting = [one for one in self.book.open if one.happened("asked") and not one.happened("committed")]
+        self.under_way = False  # an erasure that has left `asked` and is in no table yet
         self.asked: dict[str, Row] = self.erasing.asked(waiting)
         self.sight = self.erasing.sight
 
@@ -72,7 +73,9 @@ class Desk:
         self._slips()
         self._follow_journal()
         self.releasing.finish()
+        self.under_way = self._may_begin()  # until it is committed nothing else tells of it
         self.erasing.commit(list(self._ready()))
+        self.under_way = False
         self.erasing.dispatch(self._attested)
         self.releasing.tell(self._attested)
         self._follow_answers()
@@ -84,7 +87,7 @@ class Desk:
         """Is everything taken in, looked at and handed on that can be?"""
         read = self.read[CURSOR] == self.store.version("journal")
         heard = not self.book.listening or self.read[ANSWERS] == self.store.version("attempts")
-        ready = any(self.book.requests[name].state == "working" for name in self.asked)
+        ready = self.under_way or self._may_begin()
         return (
             read
             and heard
@@ -94,6 +97,9 @@ class Desk:
             and not ready
             and next(intake.waiting(self.settings), None) is None
         )
+
+    def _may_begin(self) -> bool:
+        return any(self.book.requests[name].state == "working" for name in list(self.asked))
 
     def _contact(self, request: Request) -> str:
         if lifting.pending(request) and (known := self.asking.carrying.address(request)):

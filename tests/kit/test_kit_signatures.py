@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -228,6 +229,24 @@ def test_a_message_of_another_time_is_refused() -> None:
     for now in (TIME - 301, TIME + 301):
         with pytest.raises(BadSignature, match="outside_tolerance"):
             verify_message(read_keys([SECRET]), ("POST", URL, nine(SECRET), BODY), now)
+
+
+@pytest.mark.parametrize(("ends", "good"), [(TIME + 60, True), (TIME, True), (TIME - 1, False)])
+def test_a_signature_ends_when_it_says_so(ends: int, good: bool) -> None:
+    """Both sides keep to an end that another sender sets, even within the tolerance."""
+    headers = nine(SECRET)
+    params = headers["Signature-Input"].partition("=")[2].replace(";keyid", f";expires={ends};keyid")
+    message = message_signatures.Message("POST", URL, headers, BODY)
+    lines = [(name, message.component(name)) for name in message_signatures.COVERED]
+    [key] = signing.decode_secrets(SECRET)
+    made = base64.b64encode(signing.raw_signature(key, signature_base(lines, params))).decode()
+    headers |= {"Signature-Input": f"t0={params}", "Signature": f"t0=:{made}:"}
+    for refused, check in (
+        (BadSignature, lambda: verify_message(read_keys([SECRET]), ("POST", URL, headers, BODY), TIME)),
+        (signing.BadSignature, lambda: ours("POST", URL, headers, BODY)),
+    ):
+        with nullcontext() if good else pytest.raises(refused, match="no_match"):
+            check()
 
 
 @given(st.text(max_size=200), st.text(max_size=200))

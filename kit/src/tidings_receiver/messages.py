@@ -67,6 +67,9 @@ def _fits(
     created = said.get("created", "")
     if not created.isdigit() or len(created) > 12 or abs(now - int(created)) > tolerance:
         return False
+    expires = said.get("expires")
+    if expires is not None and (not expires.isdigit() or len(expires) > 12 or now > int(expires)):
+        return False
     try:
         signature = base64.b64decode(given, validate=True)
     except (binascii.Error, ValueError):

@@ -6,7 +6,7 @@
 | 3xx | transient (`redirect`): a redirect is never followed |
 | 410 | terminal (`gone`): the subscription is over |
 | 429; 503 with Retry-After | throttled, for that long (at most a day) |
-| 408, 425, other 5xx | transient |
+| 408, 425, other 5xx | transient; not before the Retry-After of a 5xx |
 | other 4xx | terminal |
 | no answer and no byte of the request left | transient |
 | no answer and some did, or the answer broke off | in doubt |

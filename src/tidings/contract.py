@@ -328,6 +328,11 @@ class Contract(Model):
         return tuple(dict.fromkeys(kind for kind in made if kind))
 
     @property
+    def merges(self) -> tuple[str, ...]:
+        """The fields that say into which other record this one went."""
+        return tuple(path for path, rule in self.fields.items() if rule.type == "identity_merge")
+
+    @property
     def signal_types(self) -> frozenset[str]:
         return frozenset(signal.type for signal in self.signals.values())
 

@@ -105,6 +105,9 @@ def test_a_refused_merge_is_taken_back_where_it_was_taken(tmp_path: Path) -> Non
     assert back["id"] not in refuses.got + other.got  # it was meant for one
     rows = Store(settings.data_path / "tables").arrow("journal", ["source", "event_id"]).to_pylist()
     assert [row["event_id"] for row in rows if row["source"].startswith("undo_")] == [back["id"]]
+    merged = settings.keyring.identifier_hash("merged.customer", "3")  # from the record that stays to the one that went
+    found = Store(settings.data_path / "tables").lookup("identities", [merged])["tag"].to_pylist()
+    assert set(found) == {settings.keyring.tag(settings.tenant, "customer", "7")}
     shown = tidings("saga", "show", story["event_id"], "-C", str(root))
     assert "alpha: acknowledged; took it back with" in shown
     assert "beta: dead_lettered (" in shown

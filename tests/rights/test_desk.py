@@ -257,3 +257,28 @@ def test_a_correction_that_is_another_request_in_disguise_is_for_a_human(shop: P
     assert [held_for(book[name]) for name in names[2:]] == ["decided_field", "no_field"]
     assert say(shop, names[2], "approve", "ann").state == "working"
     assert say(shop, names[3], "approve", "ann").state == "review"
+
+
+def test_a_person_is_all_records_of_the_merges_from_either_end_and_however_many(shop: Past) -> None:
+    contract = shop.history.folder / "entities" / "customer.yaml"
+    contract.write_text(contract.read_text() + "  merged_into: {type: identity_merge}\n")
+    filed = []
+    for person in range(1, 12):  # each went into the next
+        moved = [{"field": "merged_into", "from": None, "to": str(person + 1)}]
+        said_of(shop, person, {"key": {"id": person}, "moved": moved}, change_type="identity_merge")
+        own = shop.settings.keyring.identifier_hash("merged.customer", str(person + 1))
+        place = {"offset": person, "source": "crm", "generation": "g1", "batch": shop.history.batches, "kind": "merged"}
+        filed.append(place | {"hash": own, "bucket": bucket(own, 16), "tag": shop.tag(person), "entity": "customer"})
+    said_of(shop, 12, {"key": {"id": 12}, "before": None, "after": {"email": "last@example.com"}})
+    shop.history._commit("identities", filed, "test", 2)
+    sight = at_work(shop, 0).erasing.sight
+    everybody = {shop.tag(person) for person in range(1, 13)}
+    for end in (1, 6, 12):
+        sight.put_away()
+        assert set(sight.closure([shop.tag(end)])) == everybody
+    back = [{"field": "merged_into", "from": "7", "to": None}]
+    later = datetime(2100, 1, 1, tzinfo=UTC)
+    said_of(shop, 6, {"key": {"id": 6}, "moved": back}, change_type="identity_merge", time=later)
+    for end, rest in ((1, range(1, 7)), (12, range(7, 13))):
+        sight.put_away()
+        assert set(sight.closure([shop.tag(end)])) == {shop.tag(person) for person in rest}

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tidings.settings import Settings
     from tidings.store import Store
 
+MANY = 50  # records of one person
 # What only protects the person is done for a child as for anybody, without a parent's word.
 PROTECTS = ("opt_out", "opt_out_sale", "consent_narrowing", "limit_sensitive", "restriction", "objection", "automated_decision")  # fmt: skip
 
@@ -234,6 +235,8 @@ class Asking:
             return "child"
         if request.kind in ("erasure", *ANSWERS) and self._shared(people) and "shared_identifier" not in approved:
             return "shared_identifier"
+        if request.kind in ("erasure", *ANSWERS) and len(people) > MANY and "many_records" not in approved:
+            return "many_records"  # merges that a source got wrong would take everybody along
         return ""
 
     def _decided(self, request: Request, ask: Ask, people: Mapping[bytes, Person]) -> str:

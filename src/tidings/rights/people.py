@@ -96,9 +96,11 @@ def _learn(person: Person, row: Mapping[str, Any], data: Mapping[str, Any], who:
         place = (said["class"] or "", said["channel"] or "", said["purpose"] or "")
         moment = said["request_time"] or row["time"]
         person.withdrawn.setdefault(place, []).append((moment, row["causation"] or ""))
-    if row["change_type"] in MERGES:
-        ends = (moved.get(end) for moved in data.get("moved") or () for end in ("from", "to"))
-        person.same |= {ring.tag(tenant, person.entity, str(end)) for end in ends if end not in (None, "")}
+    for moved in data.get("moved") or () if row["change_type"] in MERGES else ():
+        ends = {end: moved.get(end) for end in ("from", "to") if moved.get(end) not in (None, "")}
+        tags = {ring.tag(tenant, person.entity, str(end)) for end in ends.values()}
+        # A merge that was taken back made two people again, and the erasure of one is not the other's.
+        person.same = person.same - tags if "to" not in ends else person.same | tags
 
 
 def learn_image(person: Person, image: Mapping[str, Any]) -> None:

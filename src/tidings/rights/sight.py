@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tidings.store import Store
 
 T = TypeVar("T")
-MERGES = 8  # from one record to the next, as far as a person is followed
+MOST_RECORDS = 1_000  # beyond those that were named; a person of more is looked at by a human long before
 
 
 class Sight:
@@ -36,15 +36,29 @@ class Sight:
         self._people, self._live, self._rows = {}, {}, {table: {} for table in self._rows}
 
     def closure(self, tags: Iterable[bytes]) -> dict[bytes, Person]:
-        """The records of these people: those named, and those they were merged with."""
+        """The records of these people: those named, those they went into, and those that went into them, however long the way."""
         found: dict[bytes, Person] = {}
-        new = set(tags)
-        for _ in range(MERGES):
+        seen, new = set[bytes](), set(tags)
+        most = len(new) + MOST_RECORDS
+        while new and len(seen) < most:
+            seen |= new
             people = _remembered(self._people, new, self._look_up)
             found |= {one.tag: one for one in people}
-            new = {tag for one in people for tag in one.same} - found.keys()
-            if not new:
-                break
+            filed = {row["tag"] for row in self.identities(self._merged(people))} - seen
+            # Filed once, it stays filed; whether it is still so, the record itself says.
+            before = [one for one in _remembered(self._people, filed, self._look_up) if one.same & found.keys()]
+            new = ({tag for one in people for tag in one.same} | {one.tag for one in before}) - seen
+        return found
+
+    def _merged(self, people: Iterable[Person]) -> set[bytes]:
+        """By what the records are filed that went into these."""
+        found = set()
+        for one in people:
+            contract = self.settings.entities.get(one.entity)
+            values = list(one.key.values()) if isinstance(one.key, dict) else [one.key]
+            if contract and contract.merges and len(values) == 1 and values[0] is not None:
+                kind = f"merged.{one.entity}"
+                found.add(self.settings.keyring.identifier_hash(kind, str(values[0]).strip()))
         return found
 
     def subjects(self, tags: Iterable[bytes]) -> list[Row]:

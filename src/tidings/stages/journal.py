@@ -98,7 +98,7 @@ def _things(keeps: bool, contracts: Mapping[str, Contract]) -> Column:
             _thing("identities", F.lit(f"{kind}|{path}")),
         )
         for name, contract in contracts.items()
-        for path, kind in contract.identifiers.items()
+        for path, kind in (*contract.identifiers.items(), *((path, merged_kind(name)) for path in contract.merges))
     ]
     return F.concat(
         F.transform("units", lambda u, i: _thing("journal", u, i)),
@@ -152,6 +152,11 @@ def _image(keeps: bool, masters: bool) -> Column:
         F.struct(fields.alias("fields"), F.col("after_json").alias("image")), {"ignoreNullFields": "false"}
     )
     return F.coalesce("joint_now", alone) if masters else alone
+
+
+def merged_kind(entity: str) -> str:
+    """Under which a record is filed that went into another one: from that other one it is found by this and the other's key."""
+    return f"merged.{entity}"
 
 
 def identifier(kind: Column, value: Column) -> Column:

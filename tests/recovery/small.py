@@ -195,7 +195,7 @@ class Small:
             command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
         )
 
-    def run(self, crash_at: str = "", timeout: float = 300) -> tuple[int, str]:
+    def run(self, crash_at: str = "", timeout: float = 600) -> tuple[int, str]:
         """`tidings run --until-idle`; the exit code and the end of what it said."""
         process = self.start("--until-idle", crash_at=crash_at)
         try:

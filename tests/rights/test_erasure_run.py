@@ -47,7 +47,7 @@ def person(who: int, **more: Any) -> dict[str, Any]:
 
 def run(root: Path) -> None:
     words = [sys.executable, "-m", "tidings.cli", "run", "--until-idle", "-C", str(root)]
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=600)
     assert ended.returncode == 0, ended.stderr[-3000:]
 
 
@@ -69,6 +69,7 @@ def request_of(settings: Settings, name: str) -> Request:
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(1800)
 def test_an_erasure_reaches_everybody_and_nothing_brings_the_person_back(tmp_path: Path) -> None:
     ends = {name: Endpoint() for name in ("alpha", "beta")}
     with serving(*ends.values()):

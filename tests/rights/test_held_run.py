@@ -22,6 +22,7 @@ HELD = ENTITY + "  hold: {type: preference, class: internal, person: legal_hold}
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(1800)
 def test_a_held_person_is_erased_under_a_rotated_key_and_counsel_has_the_records(tmp_path: Path) -> None:
     ends = {name: Endpoint() for name in ("alpha", "beta")}
     with serving(*ends.values()):

@@ -63,6 +63,7 @@ def known_of(settings: Settings, who: int) -> dict[str, str]:
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(1800)
 def test_a_right_without_a_field_is_told_kept_and_lifted(tmp_path: Path) -> None:
     ends = {name: Endpoint() for name in ROLES}
     with serving(*ends.values()):

@@ -82,6 +82,7 @@ def insiders(settings: Settings, people: list[Somebody]) -> Scanner:
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(1800)
 def test_of_a_thousand_identifiers_no_byte_is_left(tmp_path: Path, verifier: Path) -> None:
     down = [True]
     ends = {

@@ -70,6 +70,8 @@ def test_a_kind_needs_no_field_of_the_contract(shop: Past) -> None:
         known_by(shop, f"own{person}@example.com", person)
         values = {"tier": "gold"} if kind == "rectification" else {}
         names.append(asked(shop, kind, f"own{person}@example.com", scope=scope, values=values))
+    assert at_work(shop).book.requests[names[-1]].state == "review", "a tier is the operator's to decide"
+    intake.say(shop.settings, Word(names[-1], "approve", "ann"))
     desk = at_work(shop)
     for person, (name, (kind, _, says)) in enumerate(zip(names, SAYS, strict=True)):
         assert (desk.book.requests[name].state, said(shop, name)) == ("working", says), kind

@@ -343,3 +343,9 @@ def test_killed_between_the_message_and_its_step_the_message_is_the_same(shop: P
     )  # the slip is there again, as after a crash before it was taken away
     assert stands(shop, name).state == "working"
     assert len(handed_over(shop, name)) == 1
+
+
+def test_nobody_says_yes_for_somebody_else(shop: Past) -> None:
+    """Who knows an address can stop what is sent there, and start nothing."""
+    assert stands(shop, asked(shop, "opt_in", WHO, "claimed", scope=("sms",))).state == "verifying"
+    assert stands(shop, asked(shop, "opt_out", WHO, "none", scope=("sms",))).state == "working"

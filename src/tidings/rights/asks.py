@@ -28,7 +28,7 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "opt_out_sale": ("no sale, no sharing", "none"),
     "limit_sensitive": ("sensitive data only for what was asked for", "none"),
     "opt_out": ("no marketing, by one channel or all", "none"),
-    "opt_in": ("marketing again, by one channel or all", "claimed"),
+    "opt_in": ("marketing again, by one channel or all", "verified"),
     "consent_narrowing": ("fewer purposes than before", "none"),
     "appeal": ("look again at a request that was refused", "claimed"),
 }

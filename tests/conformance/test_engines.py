@@ -68,6 +68,9 @@ def written(at: Path, document: dict[str, object], **files: str) -> Path:
     shutil.rmtree(at / "policy")
     (at / "policy").mkdir()
     (at / "policy" / "own.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    # The bundle that comes with requests of people would decide beside it.
+    own = yaml.safe_load((at / "tidings.yaml").read_text(encoding="utf-8"))
+    (at / "tidings.yaml").write_text(yaml.safe_dump({k: v for k, v in own.items() if k != "rights"}), encoding="utf-8")
     for name, text in files.items():
         (at / "policy" / name).write_text(text, encoding="utf-8")
     return at

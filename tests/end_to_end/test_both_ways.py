@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "recovery"))
 from small import World, operator
 
 pytestmark = pytest.mark.spark
-# Secrets are drawn per batch, so what is sealed or keyed with them differs.
+# Secrets are drawn per batch, so what is sealed or keyed with them differs; lots are drawn alike here, so that places can be compared.
 JOURNAL = (
     "offset", "event_id", "change_type", "operation", "time", "hlc", "lamport", "subjectseq", "flags", "decision", "recipients", "correlation",
 )  # fmt: skip
@@ -49,6 +49,7 @@ def left_by(spark: SparkSession, folder: Path, batches: list[Any]) -> dict[str, 
 
 
 def test_in_hand_and_joined(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Generations, "lots", lambda self, generation, batch: bytes([batch] * 32))
     world = World(tmp_path / "drop", ("crm",))
     rounds = [world._crm(number) for number in range(3)]
     # The same line again, in a later batch: a repeat that only the journal knows.
